@@ -1,0 +1,175 @@
+"""The exact acceptance rules: pure functions (rows of p, Draft, Noise) -> Verdict.
+
+`rows[i]` is the target law at position i of the block, i = 0 .. k; a rule reads no row that it does not need, because a
+row costs a softmax over the vocabulary. Rules know nothing of models, caches or stop rules, and hold no state.
+
+Sources: token rule, Leviathan et al. 2022 (algorithm 1) and Chen et al. 2023 (algorithm 2); block rule, Sun et al.
+2024 ("Block Verification Accelerates Speculative Decoding", algorithm 2); coupled rule, Daliri et al. 2024 (Gumbel
+coupling).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from draftproof.noise import Noise, Purpose
+from draftproof.types import Draft, Floats, Kind, Law, Verdict
+
+Rows = Sequence[Law]
+
+
+class ProposerError(RuntimeError):
+    """A proposer broke its contract: the law that it states cannot be the law it drew from (I3)."""
+
+
+def draw(law: Law, u: float) -> int:
+    """Inverse CDF: the token whose share of [0, 1) holds u. Tokens without mass own nothing, whatever u is."""
+    at = _pick(law.weights, u)
+    return at if law.ids is None else int(law.ids[at])
+
+
+def _pick(weights: Floats, u: float) -> int:
+    sums = np.cumsum(weights, dtype=np.float64)
+    at = int(np.searchsorted(sums, u * sums[-1], side="right"))
+    if at == len(sums):  # u * total rounded up to total
+        at = int(np.flatnonzero(weights)[-1])
+    return at
+
+
+def excess(p: Law, q: Law, scale: float) -> Floats:
+    """(scale * p - q)+ at p's ids; elsewhere it is zero. Shape of p.weights, float64."""
+    weights = _shares(p, p.weights)
+    if scale != 1.0:
+        weights *= scale
+    if q.ids is None:
+        weights -= _shares(q, q.weights if p.ids is None else q.weights[p.ids])
+    elif p.ids is None:
+        weights[q.ids] -= _shares(q, q.weights)
+    else:
+        _, mine, theirs = np.intersect1d(p.ids, q.ids, assume_unique=True, return_indices=True)
+        weights[mine] -= _shares(q, q.weights[theirs])
+    return np.maximum(weights, 0.0, out=weights)
+
+
+def _shares(law: Law, weights: Floats) -> Floats:
+    """In float64: in float32 two laws that differ little would leave more rounding than residual."""
+    shares: Floats = np.divide(weights, law.total, dtype=np.float64)
+    return shares
+
+
+def _after_rejection(accepted: int, p: Law, q: Law, scale: float, noise: Noise) -> Verdict:
+    """The token that follows `accepted` draft tokens, from norm((scale * p - q)+)."""
+    weights = excess(p, q, scale)
+    u = noise.uniform(accepted, Purpose.NEXT)
+    if not weights.any():  # p = q up to rounding: a rejection "cannot" happen; p is the right law then
+        return Verdict(accepted, draw(p, u), Kind.RESIDUAL, numerical=True)
+    return Verdict(accepted, draw(Law(p.vocab, p.ids, weights), u), Kind.RESIDUAL)
+
+
+def _bonus(rows: Rows, k: int, noise: Noise) -> Verdict:
+    return Verdict(k, draw(rows[k], noise.uniform(k, Purpose.NEXT)), Kind.BONUS)
+
+
+def claimed(draft: Draft, i: int) -> float:
+    """q(x) of draft token i."""
+    q = draft.laws[i].prob(draft.tokens[i])
+    if not q > 0.0:
+        raise ProposerError(
+            f"draft token {draft.tokens[i]} at offset {i} has probability {q} under the law it is said to be drawn from"
+        )
+    return q
+
+
+def token_rule(rows: Rows, draft: Draft, noise: Noise) -> Verdict:
+    """Accept token i iff u * q(x) < p(x), strictly, so that p(x) = 0 is never accepted, not even with u = 0."""
+    for i, x in enumerate(draft.tokens):
+        q = claimed(draft, i)
+        if not noise.uniform(i, Purpose.ACCEPT) * q < rows[i].prob(x):
+            return _after_rejection(i, rows[i], draft.laws[i], 1.0, noise)
+    return _bonus(rows, len(draft.tokens), noise)
+
+
+def block_rule(rows: Rows, draft: Draft, noise: Noise) -> Verdict:
+    """Verify the block as a whole; the last passed test counts. Never accepts less than the token rule on average.
+
+    For point masses the token rule accepts as much and reads fewer rows, so it stands in.
+    """
+    if all(q.is_point for q in draft.laws):
+        return token_rule(rows, draft, noise)
+    k = len(draft.tokens)
+    ratios = [1.0]  # r_0 .. r_i: probability scale that is left after i tokens
+    for i, x in enumerate(draft.tokens):
+        ratios.append(min(ratios[i] * rows[i].prob(x) / claimed(draft, i), 1.0))
+        if ratios[-1] == 0.0:  # all later ratios, and so all later tests, are 0
+            break
+    for n in range(len(ratios) - 1, 0, -1):
+        if noise.uniform(n, Purpose.ACCEPT) < _block_threshold(rows, draft, ratios[n], n):
+            return _bonus(rows, k, noise) if n == k else _after_rejection(n, rows[n], draft.laws[n], ratios[n], noise)
+    return _after_rejection(0, rows[0], draft.laws[0], 1.0, noise)
+
+
+def _block_threshold(rows: Rows, draft: Draft, ratio: float, n: int) -> float:
+    """h_n: the probability that the block is cut at n or later, given that it was not cut later than n."""
+    if n == len(draft.tokens) or ratio == 0.0:
+        return ratio
+    left = float(excess(rows[n], draft.laws[n], ratio).sum())
+    whole = left + (1.0 - ratio)  # in this order it equals `left` when the ratio is 1, however small `left` is
+    return 1.0 if whole == 0.0 else left / whole
+
+
+def sampled_rule(rows: Rows, draft: Draft, noise: Noise) -> Verdict:
+    """Emit the target's own samples, and go on only while they equal the draft. Exact for any proposer at all."""
+    for i, x in enumerate(draft.tokens):
+        y = draw(rows[i], noise.sample(i))
+        if y != x:
+            return Verdict(i, y, Kind.RESIDUAL)
+    k = len(draft.tokens)
+    return Verdict(k, draw(rows[k], noise.sample(k)), Kind.BONUS)
+
+
+def coupled_rule(rows: Rows, draft: Draft, noise: Noise) -> Verdict:
+    """Like the sampled rule, with the race that the draft's own token was drawn with, so that they agree more often."""
+    for i, x in enumerate(draft.tokens):
+        y = noise.race(i).winner(rows[i])
+        if y != x:
+            return Verdict(i, y, Kind.RESIDUAL)
+    k = len(draft.tokens)
+    return Verdict(k, noise.race(k).winner(rows[k]), Kind.BONUS)
+
+
+def _draw_apart(q: Law, noise: Noise, offset: int) -> int:
+    return draw(q, noise.uniform(offset, Purpose.DRAFT))
+
+
+def _draw_coupled(q: Law, noise: Noise, offset: int) -> int:
+    return noise.race(offset).winner(q)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How draft tokens are drawn from q, and how they are judged. `seed_decides`: the text depends on the seed and the
+    target alone, so it is bitwise equal with and without speculation."""
+
+    name: str
+    draw: Callable[[Law, Noise, int], int]
+    verdict: Callable[[Rows, Draft, Noise], Verdict]
+    seed_decides: bool = False
+
+    def tv(self, rows: Rows, draft: Draft, verdict: Verdict) -> float:
+        """The distance from the target's law that the rule caused in this step: none."""
+        del rows, draft, verdict
+        return 0.0
+
+
+RULES: Mapping[str, Rule] = MappingProxyType(
+    {
+        "token": Rule("token", _draw_apart, token_rule),
+        "block": Rule("block", _draw_apart, block_rule),
+        "sampled": Rule("sampled", _draw_apart, sampled_rule, seed_decides=True),
+        "coupled": Rule("coupled", _draw_coupled, coupled_rule, seed_decides=True),
+    }
+)

@@ -1,0 +1,165 @@
+"""From logits to a law: one order of operations for target and draft.
+
+Order (each step is skipped when its parameter is neutral):
+
+1. logit bias is added;
+2. repetition penalty on tokens of prompt and output (positive logits divided, others multiplied; Keskar et al. 2019);
+3. frequency penalty (times count) and presence penalty, on tokens of the output only (OpenAI's definition);
+4. EOS and stop tokens are masked until `min_tokens` tokens are out;
+5. temperature (0: point mass on the largest logit);
+6. top-k; 7. top-p on the renormalised survivors; 8. min-p relative to the largest probability.
+
+Ties: the lower token id is the larger one, everywhere. So greedy takes the lowest id among equals, and exactly
+top_k tokens survive. Top-p keeps the shortest prefix of the sorted tokens whose sum reaches top_p; it sorts the
+float32 weights, in which close logits at a high temperature may be equal.
+
+Knows nothing of models, drafts or rules; never changes an array that it is given.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from draftproof.types import Floats, Ids, Law, RequestError, SamplingParams
+
+_FIRST_LOOK = 1024  # tokens sorted at first when top-p looks for its prefix
+
+
+class LawMaker:
+    """Makes a sequence's laws. Fixed for one request; the history is an argument."""
+
+    def __init__(self, params: SamplingParams, stop_ids: frozenset[int], vocab: int) -> None:
+        for name, ids in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):
+            if any(i >= vocab for i in ids):
+                raise RequestError(
+                    f"{name} names token {max(ids)}, but the model has {vocab} tokens (0 .. {vocab - 1})"
+                )
+        self._params, self._vocab = params, vocab
+        self._stops = np.array(sorted(i for i in stop_ids if i < vocab), dtype=np.int64)
+        self._bias_ids = np.array(list(params.logit_bias), dtype=np.int64)
+        with np.errstate(over="ignore"):
+            self._bias = np.array(list(params.logit_bias.values()), dtype=np.float32)
+        p = params
+        self.needs_history = p.repetition_penalty != 1 or p.presence_penalty != 0 or p.frequency_penalty != 0
+
+    def law(self, logits: Floats, prompt: Sequence[int], output: Sequence[int]) -> Law:
+        """The law of the token that follows `prompt + output`.
+
+        Args:
+            logits: [vocab], as the model gave them.
+        Raises:
+            RequestError: NaN or +inf among the logits, or no token left possible.
+        """
+        top = float(logits.max())  # NaN if any logit is
+        if not np.isfinite(top):
+            raise RequestError(f"the model returned logits whose largest is {top}: no law can be made of them")
+        logits = self._processed(logits, prompt, output)
+        best = int(logits.argmax())
+        if not np.isfinite(logits[best]):
+            raise RequestError(
+                f"with bias and penalties the largest logit is {logits[best]}: every token is masked, or a value is too"
+                " large for float32; weaken logit_bias, penalties, min_tokens or the stop tokens"
+            )
+        if self._params.temperature == 0:
+            return Law.point(self._vocab, best)
+        return self._filtered(logits, float(logits[best]))
+
+    @np.errstate(over="ignore", divide="ignore", invalid="ignore")  # the caller refuses what comes of it
+    def _processed(self, logits: Floats, prompt: Sequence[int], output: Sequence[int]) -> Floats:
+        """Steps 1 to 4, on a copy if anything changes."""
+        p = self._params
+        early = len(output) < p.min_tokens and len(self._stops) > 0
+        if not (len(self._bias_ids) or self.needs_history or early):
+            return logits
+        logits = logits.copy()
+        if len(self._bias_ids):
+            logits[self._bias_ids] += self._bias
+        if p.repetition_penalty != 1:
+            seen = _distinct([*prompt, *output])
+            old = logits[seen]
+            logits[seen] = np.where(old > 0, old / p.repetition_penalty, old * p.repetition_penalty)
+        if (p.presence_penalty or p.frequency_penalty) and output:
+            counts = Counter(output)
+            ids = np.array(list(counts), dtype=np.int64)
+            times = np.array(list(counts.values()), dtype=np.float32)
+            logits[ids] -= p.frequency_penalty * times + p.presence_penalty
+        if early:
+            logits[self._stops] = -np.inf
+        return logits
+
+    def _filtered(self, logits: Floats, top: float) -> Law:
+        """Steps 5 to 8. `top` is the largest logit."""
+        p = self._params
+        ids: Ids | None = None
+        if 0 < p.top_k < self._vocab:
+            ids = _top_k(logits, p.top_k)
+            logits = logits[ids]
+        with np.errstate(over="ignore"):  # a tiny temperature sends the others to -inf, which is right
+            weights = np.exp((logits - np.float32(top)) * np.float32(min(max(1 / p.temperature, 1e-30), 1e30)))
+        if p.top_p < 1:
+            keep = _top_p(weights, p.top_p)
+            ids, weights = (keep if ids is None else ids[keep]), weights[keep]
+        if p.min_p > 0:
+            keep = np.flatnonzero(weights >= np.float32(p.min_p) * weights.max())
+            ids, weights = (keep if ids is None else ids[keep]), weights[keep]
+        return Law(self._vocab, ids, weights)
+
+
+class LawRows(Sequence[Law]):
+    """The laws at the positions of one block, each made when first asked for.
+
+    Row i is the law after draft tokens 0 .. i-1, with penalties and min-tokens advanced by them (I4).
+    """
+
+    def __init__(
+        self, maker: LawMaker, logits: Floats, prompt: Sequence[int], output: Sequence[int], draft: Sequence[int]
+    ) -> None:
+        self._maker, self._logits, self._prompt = maker, logits, prompt
+        self._output, self._draft = list(output), list(draft)
+        self._made: dict[int, Law] = {}
+
+    def __len__(self) -> int:
+        return len(self._draft) + 1
+
+    def __getitem__(self, i: int) -> Law:  # type: ignore[override]  # rows are never sliced
+        if not 0 <= i < len(self):
+            raise IndexError(i)
+        if i not in self._made:
+            output = self._output + self._draft[:i] if i else self._output
+            self._made[i] = self._maker.law(self._logits[i], self._prompt, output)
+        return self._made[i]
+
+
+def _distinct(tokens: Sequence[int]) -> Ids:
+    return np.unique(np.array(tokens, dtype=np.int64))
+
+
+def _top_k(logits: Floats, k: int) -> Ids:
+    """Sorted ids of the k largest; of equals at the border the lowest ids."""
+    border = np.partition(logits, len(logits) - k)[len(logits) - k]
+    above = np.flatnonzero(logits > border)
+    equal = np.flatnonzero(logits == border)[: k - len(above)]
+    return np.sort(np.concatenate([above, equal]))
+
+
+def _top_p(weights: Floats, top_p: float) -> Ids:
+    """Sorted indices of the shortest descending prefix whose sum reaches top_p of the whole."""
+    goal = top_p * float(weights.sum(dtype=np.float64))
+    look = min(_FIRST_LOOK, len(weights))
+    while True:
+        ids = _top_k(weights, look)
+        order = ids[np.argsort(-weights[ids], kind="stable")]  # ids ascend, so ties keep the lower id first
+        sums = np.cumsum(weights[order], dtype=np.float64)
+        if sums[-1] >= goal or look == len(weights):
+            return np.sort(order[: int(np.searchsorted(sums, goal)) + 1])
+        look = min(8 * look, len(weights))
+
+
+def log_softmax(logits: Floats) -> NDArray[np.float64]:
+    """Natural log-probabilities of one row. Shape [vocab]."""
+    shifted = logits.astype(np.float64) - float(logits.max())
+    return np.asarray(shifted - np.log(np.exp(shifted).sum()))
