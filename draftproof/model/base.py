@@ -1,0 +1,40 @@
+"""The contract between the engine and any model. Knows no backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from draftproof.types import Chunk, Forward
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What the engine must know of a model, and what is printed as the resolved configuration."""
+
+    name: str
+    vocab: int
+    context: int  # most tokens a sequence may have, prompt and output together
+    page_size: int  # KV slots a page
+    pages: int  # pages that the model holds memory for
+    eos_ids: tuple[int, ...] = ()
+    min_rows: int = 1  # fewest rows a chunk may have for rows to be bitwise reproducible
+    max_rows: int = 1 << 30  # most rows a pass may have, all chunks together
+    bitwise: bool = False  # rows do not depend on chunk size or batch mates, to the last bit
+    settings: dict[str, object] = field(default_factory=dict)
+
+
+class TargetModel(Protocol):
+    """A decoder with paged state. All methods are deterministic: noise lives elsewhere."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+    def forward(self, chunks: Sequence[Chunk]) -> Forward:
+        """One ragged pass: writes KV for every row, returns logits of each chunk's last `wanted` rows."""
+        ...
+
+    def copy_pages(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy the whole content of page `source` to page `target` for each (source, target)."""
+        ...

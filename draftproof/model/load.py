@@ -1,0 +1,105 @@
+"""From a name or path to a model that is ready to run, with its tokenizer. Names concrete model classes.
+
+Knows which precision suits this CPU. Knows nothing of engines, proposers or requests.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import openvino as ov
+
+from draftproof.model import fidelity
+from draftproof.model.base import ModelInfo
+from draftproof.model.checkpoint import ModelError
+from draftproof.model.directory import prepare
+from draftproof.model.fetch import Progress, silent
+from draftproof.model.graph import PRECISIONS
+from draftproof.model.openvino import KV_PRECISIONS, OpenVINOModel, OpenVINOOptions
+from draftproof.model.selftest import with_promise
+from draftproof.model.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """How to load a model; "auto" and 0 choose for this machine. See OpenVINOOptions for the rest."""
+
+    precision: str = "auto"
+    kv_precision: str = "auto"
+    kv_bytes: int = 1 << 30
+    kv_pages: int = 0
+    threads: int = 0
+    context: int = 0  # most tokens a sequence may have; 0: what the model was made for
+    hidden_layers: tuple[int, ...] = ()
+    trees: bool = False
+
+
+class Loaded(NamedTuple):
+    model: OpenVINOModel
+    tokenizer: Tokenizer
+
+
+def default_precision() -> str:
+    """bf16 where the CPU computes in it; f32 elsewhere, since int8 is not faithful enough to be a default."""
+    return "bf16" if "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES") else "f32"
+
+
+def load_model(source: str, options: ModelOptions | None = None, progress: Progress = silent) -> Loaded:
+    """Fetch and convert if that was not done before, compile, and test what may be promised.
+
+    Raises:
+        ModelError: one line that says what is wrong and what to do.
+    """
+    options = options or ModelOptions()
+    precision, kv = _resolved(options)
+    directory = prepare(source, precision, progress)
+    tokenizer = Tokenizer.from_dir(directory)
+    progress(f"loading {source}")
+    model = OpenVINOModel(directory, _info(source, directory, tokenizer, options), _backend(options, precision, kv))
+    progress("testing that batching changes no bit")
+    info = with_promise(model)
+    known = fidelity.recorded(directory, model.info.settings)
+    model.info = replace(info, settings={**info.settings, "bitwise": info.bitwise, "overlap with float32": known})
+    return Loaded(model, tokenizer)
+
+
+def _resolved(options: ModelOptions) -> tuple[str, str]:
+    precision = default_precision() if options.precision == "auto" else options.precision
+    kv = options.kv_precision
+    kv = ("bf16" if precision == "bf16" else "f32") if kv == "auto" else kv
+    for name, value, known in (("precision", precision, PRECISIONS), ("kv_precision", kv, KV_PRECISIONS)):
+        if value not in known:
+            raise ModelError(f"{name} {value!r} is unknown: use auto or one of {', '.join(known)}")
+    for name in ("kv_bytes", "kv_pages", "threads", "context"):
+        if getattr(options, name) < 0:
+            raise ModelError(f"{name} must not be negative, got {getattr(options, name)}")
+    return precision, kv
+
+
+def _backend(options: ModelOptions, precision: str, kv: str) -> OpenVINOOptions:
+    o = options
+    return OpenVINOOptions(precision, kv, o.kv_bytes, o.kv_pages, o.threads, o.hidden_layers, o.trees)
+
+
+def _info(source: str, directory: Path, tokenizer: Tokenizer, options: ModelOptions) -> ModelInfo:
+    config = _config(directory)
+    context = int(config.get("max_position_embeddings") or 0)
+    if not context:
+        raise ModelError(f"{directory}/config.json does not say max_position_embeddings: add it")
+    if options.context > context:
+        raise ModelError(f"context {options.context} is more than the model was made for ({context})")
+    settings = {"model": source, **config.get("draftproof", {})}
+    return ModelInfo(source, 0, options.context or context, 0, 0, tokenizer.eos_ids, settings=settings)
+
+
+def _config(directory: Path) -> dict[str, Any]:
+    try:
+        config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"{directory}/config.json is missing or unreadable ({error}); export the model again"
+        ) from error
+    return config if isinstance(config, dict) else {}
