@@ -1,0 +1,62 @@
+"""`draftproof fidelity`: how close a loaded model is to a float32 pass over its file's own weights.
+
+Prints the mean overlap of next-token laws and remembers it, so that every later load can state it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from draftproof.cli import options
+from draftproof.model import fidelity, reference
+from draftproof.model.directory import checkpoint, prepare
+from draftproof.model.fidelity import Fidelity
+from draftproof.model.load import ModelOptions, default_precision, load_model
+
+_EXAMPLE = "example: draftproof fidelity --precisions f32,int8"
+
+
+def register(commands: Any) -> None:
+    parser = commands.add_parser("fidelity", help="compare with float32", description=__doc__, epilog=_EXAMPLE)
+    parser.add_argument("--model", default="smollm2", help="anything but a ready OpenVINO directory")
+    parser.add_argument("--precisions", default="auto", help="list, such as f32,int8 (default: this machine's own)")
+    parser.add_argument("--kv-precision", default="auto")
+    parser.add_argument("--tokens", type=int, default=384, metavar="N", help="length of the text (default 384)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    err = Console(stderr=True, highlight=False)
+    results: dict[str, dict[str, object]] = {}
+    exact = None
+    with options.status(err) as progress:
+        source = checkpoint(args.model, progress)
+        for name in args.precisions.split(","):
+            precision = default_precision() if name == "auto" else name
+            wanted = ModelOptions(precision=precision, kv_precision=args.kv_precision)
+            model, tokenizer = load_model(args.model, wanted, progress)
+            tokens = tuple(tokenizer.encode(fidelity.text(), special=False)[: args.tokens])
+            progress(f"comparing {len(tokens)} positions")
+            ours = fidelity.all_logits(model, tokens)
+            exact = reference.logits(source, tokens) if exact is None else exact
+            result = fidelity.compare(ours, exact[: len(ours)])
+            fidelity.record(prepare(args.model, precision), model.info.settings, result)
+            results[precision] = {**result._asdict(), "kv_precision": model.info.settings["kv_precision"]}
+    print(json.dumps(results)) if args.json else _print(results)
+    return 0
+
+
+def _print(results: dict[str, dict[str, object]]) -> None:
+    table = Table(title="overlap with a float32 pass over the file's own weights")
+    for name in ("precision", "kv_precision", *Fidelity._fields):
+        table.add_column(name.replace("_", " "), justify="right")
+    for precision, row in results.items():
+        cells = [row["kv_precision"], *(row[name] for name in Fidelity._fields)]
+        table.add_row(precision, *(f"{c:.4f}" if isinstance(c, float) else str(c) for c in cells))
+    Console(highlight=False).print(table)

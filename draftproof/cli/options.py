@@ -1,0 +1,116 @@
+"""Command-line options that several commands share, and what they turn into. Knows no command."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+from draftproof.engine import DEFAULT_K, Engine
+from draftproof.loading import DRAFTS, load
+from draftproof.model.fetch import Progress
+from draftproof.model.load import ModelOptions
+from draftproof.types import RequestError, SamplingParams
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("model")
+    group.add_argument("--model", default="smollm2", help="smollm2, a .gguf file, a directory, or a Hugging Face name")
+    group.add_argument("--precision", default="auto", help="weights: auto (default), f32, bf16, int8, int4")
+    group.add_argument("--kv-precision", default="auto", help="KV: auto (default), f32, bf16, f16; u8 is not exact")
+    group.add_argument("--kv-memory", type=int, default=1024, metavar="MIB", help="memory for KV pages (default 1024)")
+    group.add_argument("--context", type=int, default=0, metavar="N", help="most tokens a sequence may have")
+    group.add_argument("--threads", type=int, default=0, metavar="N", help="default: one per core")
+
+
+def add_draft(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("speculation")
+    group.add_argument("--draft", default="ngram", help=f"{DRAFTS} (default: ngram)")
+    group.add_argument("--draft-precision", default="auto", help="weights of a draft model")
+    group.add_argument("--k", type=int, default=DEFAULT_K, metavar="N", help="draft length; 0 decodes plainly")
+    group.add_argument(
+        "--rule",
+        default="block",
+        help="exact: block (default), token, sampled, coupled; "
+        "lossy, changing the output law: lenience:L, typical:EPSILON[,DELTA]",
+    )
+
+
+def add_sampling(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("sampling")
+    group.add_argument("--temperature", type=float, default=1.0, metavar="T", help="0 is greedy (default 1)")
+    group.add_argument("--top-k", type=int, default=0, metavar="N", help="0 keeps all")
+    group.add_argument("--top-p", type=float, default=1.0, metavar="P")
+    group.add_argument("--min-p", type=float, default=0.0, metavar="P")
+    group.add_argument("--repetition-penalty", type=float, default=1.0, metavar="R")
+    group.add_argument("--presence-penalty", type=float, default=0.0, metavar="A")
+    group.add_argument("--frequency-penalty", type=float, default=0.0, metavar="A")
+    group.add_argument("--seed", type=int, default=None, metavar="N", help="default: drawn from the system")
+    group.add_argument("--max-tokens", type=int, default=256, metavar="N")
+    group.add_argument("--min-tokens", type=int, default=0, metavar="N")
+    group.add_argument("--stop", action="append", default=[], metavar="TEXT", help="may be given several times")
+    group.add_argument("--ignore-eos", action="store_true")
+
+
+def sampling_params(args: argparse.Namespace) -> SamplingParams:
+    """The request's parameters.
+
+    Raises:
+        RequestError: an option is out of its range.
+    """
+    return SamplingParams(
+        temperature=args.temperature,
+        top_k=args.top_k,
+        top_p=args.top_p,
+        min_p=args.min_p,
+        repetition_penalty=args.repetition_penalty,
+        presence_penalty=args.presence_penalty,
+        frequency_penalty=args.frequency_penalty,
+        seed=args.seed,
+        max_tokens=args.max_tokens,
+        min_tokens=args.min_tokens,
+        stop=tuple(args.stop),
+        ignore_eos=args.ignore_eos,
+        rule=args.rule,
+        k=args.k if args.draft != "none" else 0,
+    )
+
+
+def model_options(args: argparse.Namespace) -> ModelOptions:
+    if args.kv_memory < 1:
+        raise RequestError(f"--kv-memory {args.kv_memory}: give at least 1 MiB")
+    return ModelOptions(
+        precision=args.precision,
+        kv_precision=args.kv_precision,
+        kv_bytes=args.kv_memory << 20,
+        context=args.context,
+        threads=args.threads,
+    )
+
+
+def load_engine(args: argparse.Namespace, console: Console, max_running: int = 16) -> Engine:
+    """The engine that the options describe, with a status line while it loads."""
+    logging.basicConfig(format="draftproof: %(message)s", level=logging.WARNING)
+    with status(console) as progress:
+        return load(
+            args.model,
+            args.draft,
+            k=args.k,
+            max_running=max_running,
+            options=model_options(args),
+            draft_options=ModelOptions(precision=args.draft_precision, threads=args.threads),
+            progress=progress,
+        )
+
+
+@contextmanager
+def status(console: Console) -> Iterator[Progress]:
+    """A spinner on a terminal, plain lines elsewhere."""
+    if not console.is_terminal:
+        yield lambda message: console.print(f"{message} …", highlight=False)
+        return
+    with console.status("loading") as status:
+        yield status.update

@@ -1,0 +1,291 @@
+"""The engine: add requests, step, abort, stream. The only file of the core that names concrete classes.
+
+Not for several threads: one thread owns an engine and calls it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Protocol
+
+from draftproof import lossy
+from draftproof.accept import RULES
+from draftproof.draft.base import Proposer
+from draftproof.draft.none import NoProposer
+from draftproof.draft.prediction import PredictionProposer
+from draftproof.kv.pages import PagePool
+from draftproof.law import LawMaker
+from draftproof.length.base import LengthPolicy
+from draftproof.length.fixed import FixedLength
+from draftproof.model.base import TargetModel
+from draftproof.scheduler import Limits, Scheduler
+from draftproof.stats import trim
+from draftproof.step import Job, Rule, decode_step
+from draftproof.stops import Ending
+from draftproof.text import TokenBytes
+from draftproof.types import (
+    Draft,
+    Finish,
+    Kind,
+    Output,
+    Request,
+    RequestError,
+    Run,
+    SamplingParams,
+    Seconds,
+    StepTrace,
+    TokenLogprob,
+)
+
+DEFAULT_K = 4
+Prompt = str | Sequence[int]
+
+
+class Tokenizer(TokenBytes, Protocol):
+    def encode(self, text: str, special: bool = True) -> list[int]: ...
+    def chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What became final for one request in a step. The last event of a request carries its Output.
+
+    `pieces[i]` is the text that token i completes. `text` is all of them, and at the very end what an incomplete
+    character leaves.
+    """
+
+    request: int
+    tokens: tuple[int, ...] = ()
+    kinds: tuple[Kind, ...] = ()
+    pieces: tuple[str, ...] = ()
+    text: str = ""
+    logprobs: tuple[TokenLogprob, ...] = ()
+    output: Output | None = None
+
+
+@dataclass(slots=True)
+class _Live:
+    """A request in the engine, and how much of it has been handed out."""
+
+    job: Job
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    tokens_out: int = 0
+
+
+def rule_named(name: str) -> Rule:
+    """An exact rule by its name, or a lossy one by its name and parameter."""
+    found = RULES.get(name) or lossy.parse(name)
+    if found is None:
+        kinds = f"exact: {', '.join(RULES)}; lossy, changing the output law: {', '.join(lossy.LOSSY)} with a parameter"
+        raise RequestError(f"rule={name!r} is unknown ({kinds})")
+    return found
+
+
+class Engine:
+    """Runs many requests at once on one target model.
+
+    Args:
+        k: draft length of requests that do not name one.
+        max_running: most sequences in one step.
+    """
+
+    def __init__(
+        self,
+        target: TargetModel,
+        tokenizer: Tokenizer,
+        proposer: Proposer | None = None,
+        *,
+        k: int = DEFAULT_K,
+        max_running: int = 16,
+        lengths: LengthPolicy | None = None,
+    ) -> None:
+        self.target, self.tokenizer = target, tokenizer
+        self.proposer: Proposer = proposer or NoProposer()
+        self.speculates = not isinstance(self.proposer, NoProposer)
+        self._k = k if self.speculates else 0
+        info = target.info
+        self.pool = PagePool(info.pages, info.page_size)
+        self.context = min(info.context, info.pages * info.page_size - info.min_rows)
+        self._lengths = lengths or FixedLength()
+        limits = Limits(max_running, info.max_rows, info.min_rows, self.context)
+        self.scheduler = Scheduler(self.pool, limits, self._lengths)
+        self._live: dict[int, _Live] = {}
+        self._mail: dict[int, list[Event]] = {}  # of open streams: whoever steps, their events wait for them
+        self._next = 0
+
+    def add(self, prompt: Prompt, params: SamplingParams | None = None, prediction: Prompt | None = None) -> int:
+        """Queue a request and return its id.
+
+        Raises:
+            RequestError: the request cannot be honoured as it stands; nothing was queued.
+        """
+        params = params or SamplingParams()
+        rule = rule_named(params.rule)
+        tokens = self._tokens(prompt, "prompt")
+        expected = self._tokens(prediction, "prediction") if prediction is not None else ()
+        self._check(tokens, params, expected)
+        stop_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self._eos)
+        seed = secrets.randbits(64) if params.seed is None else params.seed
+        k = self._k if params.k is None else params.k
+        request = Request(self._next, tokens, params, seed, k, stop_ids, expected)
+        laws = LawMaker(params, stop_ids, self.target.info.vocab)
+        sequence = self.scheduler.add(request)
+        self._live[request.id] = _Live(Job(sequence, laws, rule, Ending(request, self.tokenizer, self.context)))
+        self._next += 1
+        return request.id
+
+    @property
+    def _eos(self) -> frozenset[int]:
+        return frozenset(self.target.info.eos_ids)
+
+    def _tokens(self, prompt: Prompt, name: str) -> tuple[int, ...]:
+        tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        vocab = self.target.info.vocab
+        bad = next((t for t in tokens if not 0 <= t < vocab), None)
+        if bad is not None:
+            raise RequestError(f"{name} holds token {bad}, but the model has {vocab} tokens (0 .. {vocab - 1})")
+        return tuple(int(t) for t in tokens)
+
+    def _check(self, tokens: Sequence[int], params: SamplingParams, expected: Sequence[int]) -> None:
+        if not tokens:
+            raise RequestError("the prompt is empty: give at least one token")
+        if len(tokens) >= self.context:
+            raise RequestError(f"the prompt has {len(tokens)} tokens, the context {self.context}: shorten the prompt")
+        if params.k and not self.speculates:
+            raise RequestError(f"k={params.k}, but no draft is loaded: load one (draft='ngram') or ask for k=0")
+        if expected and not isinstance(self.proposer, PredictionProposer):
+            raise RequestError("a prediction needs the prediction proposer: load the engine with draft='prediction'")
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._live)
+
+    def step(self) -> list[Event]:
+        """One decode step for as many requests as fit; what became final."""
+        began = perf_counter()
+        items, preempted = self.scheduler.plan()
+        for sequence in preempted:
+            self.proposer.forget(sequence.request.id)
+        if not items:
+            return []
+        lives = [self._live[item.sequence.request.id] for item in items]
+        origins = [len(item.sequence.tokens) for item in items]
+        done = decode_step(items, [live.job for live in lives], self.target, self.proposer)
+        other = perf_counter() - began - done.draft_seconds - done.verify_seconds
+        seconds = Seconds(done.draft_seconds, done.verify_seconds, other)
+        for live, origin, run, draft in zip(lives, origins, done.runs, done.drafts, strict=True):
+            if run is not None:
+                self._record(live, origin, run, draft, len(items), seconds)
+        return [self._event(live, run) for live, run in zip(lives, done.runs, strict=True) if run is not None]
+
+    def _post(self, event: Event) -> Event:
+        if event.request in self._mail:
+            self._mail[event.request].append(event)
+        return event
+
+    def _record(self, live: _Live, origin: int, run: Run, draft: Draft, batch: int, seconds: Seconds) -> None:
+        live.logprobs.extend(run.logprobs)
+        kind = run.kinds[-1] if run.kinds else Kind.BONUS
+        proposed, name = draft.tokens[: run.proposed], live.job.sequence.request.id
+        trace = StepTrace(name, origin, proposed, run.accepted, run.tokens, kind, batch, seconds, run.tv, run.numerical)
+        live.job.sequence.steps.append(trace)
+        self._lengths.observe(live.job.sequence, run)
+
+    def _event(self, live: _Live, run: Run) -> Event:
+        if run.finish is not None:
+            return self._finish(live, run.finish, run.error)
+        return self._post(self._release(live, live.job.ending.released()))
+
+    def _release(self, live: _Live, tokens: int, output: Output | None = None) -> Event:
+        first, live.tokens_out = live.tokens_out, tokens
+        sequence, ending = live.job.sequence, live.job.ending
+        end = ending.end(tokens) if output is None else len(ending.text)
+        return Event(
+            request=sequence.request.id,
+            tokens=tuple(sequence.output[first:tokens]),
+            kinds=tuple(sequence.kinds[first:tokens]),
+            pieces=tuple(ending.text[ending.end(i) : ending.end(i + 1)] for i in range(first, tokens)),
+            text=ending.text[ending.end(first) : end],
+            logprobs=tuple(live.logprobs[first:tokens]),
+            output=output,
+        )
+
+    def _finish(self, live: _Live, finish: Finish, error: str | None = None) -> Event:
+        """Free everything that the request holds and hand out the rest of it."""
+        sequence = live.job.sequence
+        if finish in (Finish.ABORT, Finish.ERROR):
+            live.job.ending.close()
+        del self._live[sequence.request.id]
+        self.scheduler.remove(sequence)
+        self.proposer.forget(sequence.request.id)
+        count = len(sequence.kinds)
+        asked = sequence.request.params.logprobs is not None
+        output = Output(
+            request=sequence.request.id,
+            prompt=sequence.request.prompt,
+            tokens=tuple(sequence.output),
+            kinds=tuple(sequence.kinds),
+            text=live.job.ending.text,
+            finish=finish,
+            error=error,
+            logprobs=tuple(live.logprobs[:count]) if asked else None,
+            steps=trim(sequence.steps, count),
+        )
+        return self._post(self._release(live, count, output))
+
+    def abort(self, request: int) -> Output | None:
+        """End a request now; its pages are free when this returns. None if it is not running (any more)."""
+        live = self._live.get(request)
+        if live is None:
+            return None
+        return self._finish(live, Finish.ABORT).output
+
+    def stream(
+        self, prompt: Prompt, params: SamplingParams | None = None, prediction: Prompt | None = None
+    ) -> Iterator[Event]:
+        """Events of one request until its Output; other requests move on as well. Closing the iterator aborts it."""
+        name = self.add(prompt, params, prediction)
+        self._mail[name] = []
+        return self._events(name)
+
+    def _events(self, name: int) -> Iterator[Event]:
+        try:
+            while self._mail[name] or name in self._live:
+                if not self._mail[name]:
+                    self.step()
+                while self._mail[name]:
+                    yield self._mail[name].pop(0)
+        finally:
+            del self._mail[name]
+            self.abort(name)
+
+    def generate(
+        self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | Sequence[SamplingParams] | None = None
+    ) -> list[Output]:
+        """Run prompts to their end, batched; outputs in the order of the prompts. All or none are queued."""
+        many: list[Prompt] = [prompts] if _is_one(prompts) else list(prompts)  # type: ignore[list-item, arg-type]
+        each = list(params) if isinstance(params, Sequence) else [params] * len(many)
+        if len(each) != len(many):
+            raise RequestError(f"{len(each)} params for {len(many)} prompts: give one for all, or one each")
+        names: list[int] = []
+        outputs: dict[int, Output] = {}
+        try:
+            for prompt, p in zip(many, each, strict=True):
+                names.append(self.add(prompt, p))
+            while any(n in self._live for n in names):
+                outputs.update({e.request: e.output for e in self.step() if e.output is not None})
+        finally:
+            for name in names:
+                self.abort(name)
+        return [outputs[n] for n in names]
+
+    def audit(self) -> None:
+        """Raise unless every page is accounted for (I7)."""
+        self.pool.audit(s.table for s in [*self.scheduler.running, *self.scheduler.waiting])
+
+
+def _is_one(prompts: Prompt | Sequence[Prompt]) -> bool:
+    return isinstance(prompts, str) or bool(prompts and isinstance(prompts[0], int))

@@ -1,0 +1,142 @@
+"""Who runs in the next step, and how many tokens each: admission, chunked prefill, preemption.
+
+Whole numbers only. Nothing here changes a token: draft lengths come from the length policy and the sequence's own
+limits, never from the load; a sequence that does not fit into this step waits for the next one. Knows nothing of
+models, laws or texts.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from draftproof.kv.pages import PagePool
+from draftproof.kv.table import PageTable
+from draftproof.length.base import LengthPolicy
+from draftproof.types import Kind, Request, RequestError, StepTrace
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """A request on its way. `tokens` is prompt and emitted tokens; the table holds KV for a prefix of them."""
+
+    request: Request
+    table: PageTable
+    tokens: list[int] = field(default_factory=list)
+    kinds: list[Kind] = field(default_factory=list)  # one for each emitted token
+    steps: list[StepTrace] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.tokens = list(self.request.prompt)
+
+    @property
+    def output(self) -> list[int]:
+        return self.tokens[len(self.request.prompt) :]
+
+
+class Item(NamedTuple):
+    """Feed tokens[start:end]. If that reaches the last token, decode: draft up to `k` tokens and judge them."""
+
+    sequence: Sequence
+    start: int
+    end: int
+    k: int
+
+    @property
+    def decodes(self) -> bool:
+        return self.end == len(self.sequence.tokens)
+
+
+class Limits(NamedTuple):
+    """`min_rows`: fewest rows a chunk may have; committed tokens are fed again to reach it. Rows are per step."""
+
+    running: int
+    rows: int
+    min_rows: int
+    context: int
+
+
+class Scheduler:
+    def __init__(self, pool: PagePool, limits: Limits, lengths: LengthPolicy) -> None:
+        self._pool, self._limits, self._lengths = pool, limits, lengths
+        self.waiting: list[Sequence] = []  # oldest first
+        self.running: list[Sequence] = []  # oldest first
+        self._turn = 0  # id of the request that comes first in the next step
+
+    def add(self, request: Request) -> Sequence:
+        most = min(len(request.prompt) + request.params.max_tokens, self._limits.context) + self._limits.min_rows
+        if self._pages(most) > self._pool.total:
+            raise RequestError(
+                f"prompt and max_tokens need {self._pages(most)} KV pages, the pool has {self._pool.total}: "
+                "lower max_tokens or give the model more KV memory"
+            )
+        if request.k + 2 * self._limits.min_rows - 1 > self._limits.rows:  # what _item cannot cut must fit whole
+            raise RequestError(f"k={request.k} does not fit into a step of {self._limits.rows} rows: lower k")
+        sequence = Sequence(request, PageTable(self._pool))
+        self.waiting.append(sequence)
+        return sequence
+
+    def remove(self, sequence: Sequence) -> None:
+        """The request ended, however it ended: its pages are free at once."""
+        for queue in (self.waiting, self.running):
+            if sequence in queue:
+                queue.remove(sequence)
+        sequence.table.close()
+
+    def plan(self) -> tuple[list[Item], list[Sequence]]:
+        """The step's items, and the sequences that were preempted to make room."""
+        preempted: list[Sequence] = []
+        while len(self.running) < self._limits.running and self.waiting:
+            self.running.append(self.waiting.pop(0))
+        self.running.sort(key=lambda s: s.request.id)
+        while True:
+            items, turn = self._items()
+            if sum(map(self._missing, items)) <= self._pool.free:
+                self._turn = turn
+                return items, preempted
+            preempted.append(self._preempt())
+
+    def _items(self) -> tuple[list[Item], int]:
+        """Sequences in turn while the row budget lasts; the one that is left out comes first next time."""
+        budget, items = self._limits.rows, list[Item]()
+        first = bisect_left(self.running, self._turn, key=lambda s: s.request.id)
+        for sequence in [*self.running[first:], *self.running[:first]]:
+            item = self._item(sequence, budget)
+            if item is None:
+                return items, sequence.request.id
+            budget -= self.rows(item)
+            items.append(item)
+        return items, 0
+
+    def _item(self, sequence: Sequence, budget: int) -> Item | None:
+        total, least = len(sequence.tokens), self._limits.min_rows
+        k = self._draft_length(sequence)
+        start = max(0, min(sequence.table.length, total - least if k + 1 < least else total - 1))
+        whole = Item(sequence, start, total, k)
+        if self.rows(whole) <= budget:
+            return whole
+        end = min(start + budget, total - least)  # the rest is a chunk too: a decode step is never cut
+        return Item(sequence, start, end, 0) if end - start >= least else None
+
+    def _draft_length(self, sequence: Sequence) -> int:
+        """No more than could be emitted: the step adds one token of its own."""
+        total, request = len(sequence.tokens), sequence.request
+        left = len(request.prompt) + request.params.max_tokens - total
+        return max(0, min(self._lengths.choose(sequence), left - 1, self._limits.context - total - 1))
+
+    def rows(self, item: Item) -> int:
+        return max(item.end - item.start + item.k, self._limits.min_rows)
+
+    def _missing(self, item: Item) -> int:
+        return max(0, self._pages(item.start + self.rows(item)) - len(item.sequence.table.pages))
+
+    def _pages(self, slots: int) -> int:
+        return -(-slots // self._pool.page_size)
+
+    def _preempt(self) -> Sequence:
+        """The youngest gives its pages back and starts anew later; its tokens stay."""
+        sequence = self.running.pop()
+        sequence.table.roll_back(0)
+        self.waiting.insert(0, sequence)
+        return sequence
