@@ -59,7 +59,7 @@ class Law:
         if self.ids is None:
             return self.weights.astype(np.float64) / self.total
         full = np.zeros(self.vocab)
-        full[self.ids] = self.weights / self.total
+        full[self.ids] = self.weights.astype(np.float64) / self.total
         return full
 
     def __repr__(self) -> str:

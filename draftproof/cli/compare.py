@@ -34,17 +34,19 @@ def compare(
     ways = (replace(params, k=0), params)
     order = random.Random(params.seed)
     for way in ways:
-        _seconds(engine, prompt, way, prediction)
+        seconds_a_token(engine, prompt, way, prediction)
     seconds: tuple[list[float], list[float]] = ([], [])
     hidden = not console.is_terminal
     for pair in track(range(repeats), "comparing with plain decoding", console=console, transient=True, disable=hidden):
         for i in order.sample((0, 1), 2):
             way = ways[i] if params.seed is None else replace(ways[i], seed=(params.seed + pair) % 2**64)
-            seconds[i].append(_seconds(engine, prompt, way, prediction))
+            seconds[i].append(seconds_a_token(engine, prompt, way, prediction))
     return paired_ratio(*seconds)
 
 
-def _seconds(engine: Engine, prompt: Sequence[int], params: SamplingParams, prediction: Sequence[int] | None) -> float:
+def seconds_a_token(
+    engine: Engine, prompt: Sequence[int], params: SamplingParams, prediction: Sequence[int] | None = None
+) -> float:
     """Seconds a token, the pass over the prompt left out."""
     outputs = [e.output for e in engine.stream(list(prompt), params, prediction) if e.output is not None]
     steps = [s for s in outputs[0].steps if s.emitted][1:]

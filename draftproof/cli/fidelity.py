@@ -9,13 +9,13 @@ import argparse
 import json
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from draftproof.cli import options
 from draftproof.model import fidelity, reference
 from draftproof.model.directory import checkpoint, prepare
-from draftproof.model.fidelity import Fidelity
 from draftproof.model.load import ModelOptions, default_precision, load_model
 
 _EXAMPLE = "example: draftproof fidelity --precisions f32,int8"
@@ -52,11 +52,20 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+_COLUMNS = {
+    "overlap": "overlap",
+    "lowest": "lowest",
+    "argmax_agreement": "same argmax",
+    "entropy": "entropy",
+    "entropy_float32": "float32's",
+    "positions": "positions",
+}
+
+
 def _print(results: dict[str, dict[str, object]]) -> None:
-    table = Table(title="overlap with a float32 pass over the file's own weights")
-    for name in ("precision", "kv_precision", *Fidelity._fields):
-        table.add_column(name.replace("_", " "), justify="right")
+    title = "overlap with a float32 pass over the file's own weights"
+    table = Table("precision", "KV", *_COLUMNS.values(), title=title, box=box.SIMPLE)
     for precision, row in results.items():
-        cells = [row["kv_precision"], *(row[name] for name in Fidelity._fields)]
+        cells = [row["kv_precision"], *(row[name] for name in _COLUMNS)]
         table.add_row(precision, *(f"{c:.4f}" if isinstance(c, float) else str(c) for c in cells))
     Console(highlight=False).print(table)

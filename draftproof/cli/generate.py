@@ -9,7 +9,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +134,8 @@ def report(
     engine: Engine, params: SamplingParams, output: Output, stats: Stats, speedup: Ratio | None
 ) -> dict[str, object]:
     """What --json prints."""
-    settings = {**engine.target.info.settings, **asdict(params), "prompt_tokens": len(output.prompt)}
+    asked = {f.name: getattr(params, f.name) for f in fields(params)}
+    settings = {**engine.target.info.settings, **asked, "prompt_tokens": len(output.prompt)}
     settings["logit_bias"] = {str(t): b for t, b in params.logit_bias.items()}
     result: dict[str, object] = {
         "text": output.text,
@@ -176,11 +177,12 @@ def _figures(
 def _lines(
     engine: Engine, params: SamplingParams, output: Output, stats: Stats, speedup: Ratio | None
 ) -> list[tuple[str, str]]:
-    s, n = stats.seconds, stats.steps
+    later = summary(output.steps[1:]) if stats.steps > 1 else stats  # the first step reads the prompt
+    s, n = later.seconds, later.steps
     positions = "  ".join(f"{a:.2f}" for a in stats.alpha_cond) or "nothing was proposed"
-    rate = stats.tokens / s.total
+    rate = later.tokens / s.total
     lines = [
-        ("tokens", f"{len(output.tokens)} in {n} steps, {rate:.1f} a second (finish: {output.finish})"),
+        ("tokens", f"{len(output.tokens)} in {stats.steps} steps, {rate:.1f} a second (finish: {output.finish})"),
         ("tokens per step", f"{stats.tokens_per_step:.2f}"),
         ("acceptance by position", positions),
         (
@@ -204,6 +206,10 @@ def _settings(engine: Engine, params: SamplingParams) -> str:
         "k": params.k,
         "temperature": params.temperature,
     }
-    hidden = ("model", "fingerprint", "source", "format")
+    hidden = ("model", "fingerprint", "source", "format", "kv_bytes")
     shown |= {name: value for name, value in info.settings.items() if name not in hidden and value is not None}
-    return ", ".join(f"{name} {value}" for name, value in shown.items())
+    return ", ".join(f"{name} {_short(value)}" for name, value in shown.items())
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

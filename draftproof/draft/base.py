@@ -51,7 +51,10 @@ class Seen:
 
 class Proposer(Protocol):
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
-        """One Draft an ask, at most ask.k tokens each; an empty Draft is always allowed."""
+        """One Draft an ask, at most ask.k tokens each; an empty Draft is always allowed.
+
+        A Draft that breaks the contract, or has an `error`, ends its request; a wrong number of them ends the step.
+        """
         ...
 
     def observe(self, seen: Sequence[Seen]) -> None:

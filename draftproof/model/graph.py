@@ -32,7 +32,7 @@ def save(checkpoint: Checkpoint, precision: str, directory: Path) -> None:
 
     int8 is symmetric per output channel; int4 has groups of 32 inputs and loses nothing of Q4_0, Q4_1 and Q8_0 files.
     Inputs input_ids, attention_mask, position_ids [batch, tokens] (int64) and beam_idx [batch] (int32); output logits
-    [batch, tokens, vocab]. The hidden states after layer i are named `layers.i`, those after the last norm `final_norm`.
+    [batch, tokens, vocab]. Hidden states after layer i are named `layers.i`, those after the last norm `final_norm`.
     """
     if precision not in PRECISIONS:
         raise ModelError(f"precision {precision!r} is unknown: use one of {', '.join(PRECISIONS)}")

@@ -183,9 +183,8 @@ class PathRace:
         odds = p
         for first, token in self._seen:
             odds = race_joint(first, p)[token] / first[token]
-        chosen = self._tape.pick((self._key, len(self._seen), odds.tobytes()), odds)
-        self._seen.append((p, chosen))
-        return chosen
+        self._seen.append((p, self._tape.pick((self._key, len(self._seen), odds.tobytes()), odds)))
+        return self._seen[-1][1]
 
 
 def race_joint(p: NDArray[np.float64], q: NDArray[np.float64]) -> NDArray[np.float64]:
