@@ -58,13 +58,13 @@ _COLUMNS = {
     "argmax_agreement": "same argmax",
     "entropy": "entropy",
     "entropy_float32": "float32's",
-    "positions": "positions",
 }
 
 
 def _print(results: dict[str, dict[str, object]]) -> None:
-    title = "overlap with a float32 pass over the file's own weights"
-    table = Table("precision", "KV", *_COLUMNS.values(), title=title, box=box.SIMPLE)
+    positions = next(iter(results.values()))["positions"]
+    title = f"overlap with a float32 pass over the file's own weights, {positions} positions"
+    table = Table("weights", "KV", *_COLUMNS.values(), title=title, box=box.SIMPLE)
     for precision, row in results.items():
         cells = [row["kv_precision"], *(row[name] for name in _COLUMNS)]
         table.add_row(precision, *(f"{c:.4f}" if isinstance(c, float) else str(c) for c in cells))

@@ -1,0 +1,106 @@
+"""Who may import whom: DESIGN.md's table as data, and a walk over every import in the package."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "draftproof"
+CORE = {"types", "noise"}
+
+# room -> rooms of the package that it may import from; the longest matching name decides
+ALLOWED: dict[str, set[str]] = {
+    "types": set(),
+    "noise": {"types"},
+    "law": {"types"},
+    "text": set(),
+    "stops": {"types", "text"},
+    "accept": CORE,
+    "lossy": {*CORE, "accept"},
+    "stats": {"types"},
+    "scheduler": {"types", "kv", "length.base"},
+    "step": {*CORE, "law", "accept", "stops", "scheduler", "kv", "draft.base", "model.base"},
+    "engine": {*CORE, "law", "accept", "lossy", "stats", "stops", "text", "scheduler", "step", "kv", "draft", "length"}
+    | {"model.base"},
+    "loading": {"draft", "engine", "model"},
+    "kv": {"kv"},
+    "draft": {*CORE, "law", "kv", "model.base", "draft.base"},
+    "length": {"types", "length.base"},
+    "model": {"types", "model"},
+    "verify": {"verify"},
+    "verify.adapters.draftproof": {"verify", "engine", "loading", "types", "model", "draft", "accept", "lossy"},
+    "bench": {"bench", "engine", "loading", "stats", "types", "model.load"},
+    "cli": {"cli", "engine", "loading", "stats", "types", "bench", "verify", "model", ""},
+    "__main__": {"cli"},
+    "": {"engine", "loading", "model", "stats", "types"},  # the lazy public names
+}
+NO_ARRAYS = ("scheduler", "kv.pages", "kv.table", "draft.ngram", "draft.prediction", "length.fixed", "stats", "stops")
+ARRAY_LIBRARIES = {"numpy", "torch", "openvino", "scipy", "jax"}
+HEAVY_ONLY_IN = {"openvino": ("model.graph", "model.openvino", "model.load"), "torch": ("model.torch",)}
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(p for p in parts if p != "__init__")
+
+
+def imports(source: str) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative imports hide which room is entered"
+            module = node.module or ""
+            deeper = {f"{module}.{a.name}" for a in node.names}
+            found |= {d for d in deeper if (PACKAGE.parent / d.replace(".", "/")).with_suffix(".py").exists()} or {
+                module
+            }
+    return found
+
+
+def room_rules(name: str) -> set[str]:
+    while name not in ALLOWED:
+        name = name.rpartition(".")[0]
+    return ALLOWED[name]
+
+
+def faults(name: str, source: str) -> list[str]:
+    found = []
+    for module in imports(source):
+        top, _, rest = module.partition(".")
+        if top == "draftproof":
+            if not any(rest == a or (a and rest.startswith(f"{a}.")) for a in room_rules(name)):
+                found.append(f"{name or '__init__'} must not import {module}")
+        elif top in ARRAY_LIBRARIES and name.startswith(NO_ARRAYS):
+            found.append(f"{name} must not use arrays ({module})")
+        elif top in HEAVY_ONLY_IN and not name.startswith(HEAVY_ONLY_IN[top]):
+            found.append(f"{name} must not import {module}")
+    return found
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=name_of)
+def test_room_imports_only_what_it_may(path: Path) -> None:
+    assert not faults(name_of(path), path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("accept", "from draftproof.engine import Engine"),
+        ("verify.oracle", "from draftproof import accept"),
+        ("scheduler", "import numpy as np"),
+        ("kv.table", "from draftproof.model.base import TargetModel"),
+        ("draft.ngram", "import openvino"),
+        ("step", "from draftproof.draft.model import ModelProposer"),
+        ("server.app", "import draftproof.engine"),
+    ],
+)
+def test_planted_import_is_caught(name: str, line: str) -> None:
+    if name == "server.app":
+        with pytest.raises(AssertionError):
+            imports("from . import x")
+        return
+    assert faults(name, line)
