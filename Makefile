@@ -1,10 +1,10 @@
-# Every verb sets up what it needs. CI calls `make test`, which includes `make check`.
+# Every verb sets up what it needs. CI calls `make test`, which includes `make check`, and then `make test-slow`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test check format clean
+.PHONY: setup demo test test-slow check format clean
 
 setup: $(READY)
 
@@ -13,9 +13,16 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@
 
+define DEMO_PROMPT
+Repeat this text with one change: write Paris instead of London.
+
+The train from London to the coast leaves at nine. In London it rains. I like London in the spring, when the parks of \
+London are green, and the river runs through London to the sea.
+endef
+export DEMO_PROMPT
+
 demo: setup
-	$(BIN)/draftproof generate --draft ngram --k 6 --temperature 0 --max-tokens 160 --compare \
-	  "Repeat this text with one change: write Paris instead of London. The train from London to the coast leaves at nine. In London it rains. I like London in the spring, when the parks of London are green, and the river runs through London to the sea."
+	@$(BIN)/draftproof generate --k 8 --temperature 0 --max-tokens 160 --compare "$$DEMO_PROMPT"
 
 check: setup
 	$(BIN)/ruff format --check .
@@ -24,7 +31,10 @@ check: setup
 	$(BIN)/pytest tests/test_imports.py
 
 test: check
-	$(BIN)/pytest
+	$(BIN)/pytest -m "not slow"
+
+test-slow: setup
+	$(BIN)/pytest -m slow
 
 format: setup
 	$(BIN)/ruff format .

@@ -6,7 +6,7 @@ import codecs
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from toys import Words
 
@@ -60,6 +60,7 @@ def so_far(tokens: Sequence[int]) -> str:
     return codecs.getincrementaldecoder("utf-8")("replace").decode(data)
 
 
+@settings(deadline=None)
 @given(tokens=TOKENS, stop=STOPS, sizes=st.lists(st.integers(1, 6), min_size=1), low=st.integers(0, 6))
 @example(tokens=[0, 5, 6, 1], stop=["é"], sizes=[4], low=2)
 @example(tokens=[4, 0, 1], stop=["a"], sizes=[3], low=1)
@@ -70,6 +71,7 @@ def test_steps_of_any_size_end_alike(tokens: list[int], stop: list[str], sizes: 
     assert one.text == many.text
 
 
+@settings(deadline=None)
 @given(tokens=TOKENS, stop=STOPS, low=st.integers(0, 6), context=st.integers(3, 20))
 @example(tokens=[0, 5, 6, 1], stop=["é"], low=2, context=20)
 @example(tokens=[0, 4, 1, 1], stop=["b"], low=2, context=20)
@@ -85,6 +87,7 @@ def test_ends_as_the_reference_does(tokens: list[int], stop: list[str], low: int
     assert ending.text == text
 
 
+@settings(deadline=None)
 @given(tokens=TOKENS, stop=STOPS, sizes=st.lists(st.integers(1, 6), min_size=1), low=st.integers(0, 6))
 @example(tokens=[0, 5, 6, 0], stop=["é"], sizes=[1], low=0)
 @example(tokens=[0, 1, 1, 0, 1], stop=["bb c"], sizes=[2], low=0)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from draftproof.draft import ngram
@@ -64,6 +64,7 @@ def test_no_more_than_k_and_each_a_point_mass() -> None:
     assert NgramProposer(VOCAB, 1, 3).propose([ask([1, 1, 1], k=0)])[0].tokens == ()
 
 
+@settings(deadline=None)
 @given(
     tokens=st.lists(st.integers(0, 3), min_size=1, max_size=60),
     pieces=st.lists(st.integers(1, 7), min_size=1),
