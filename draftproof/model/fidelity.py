@@ -54,10 +54,21 @@ def all_logits(model: TargetModel, tokens: tuple[int, ...]) -> NDArray[np.float3
     return np.concatenate(parts)
 
 
+# Overlaps of the default model, from LOG.md: (start of the file's fingerprint, precision, KV) on AVX2, 384 positions.
+_MEASURED = {
+    ("b179c9523d0e6a0f", "f32", "f32"): 1.0000,
+    ("b179c9523d0e6a0f", "int4", "f32"): 1.0000,
+    ("b179c9523d0e6a0f", "int8", "f32"): 0.9648,
+}
+
+
 def recorded(directory: Path, settings: Mapping[str, object]) -> float | None:
-    """The overlap measured before for this directory, these settings and this kind of CPU; None if there is none."""
+    """The overlap measured before for this directory and settings, here or by us; None if nobody did."""
     value = _read().get(_key(directory, settings))
-    return float(value) if isinstance(value, (int, float)) else None
+    if isinstance(value, (int, float)):
+        return float(value)
+    fingerprint = str(settings.get("fingerprint"))[:16]
+    return _MEASURED.get((fingerprint, str(settings.get("precision")), str(settings.get("kv_precision"))))
 
 
 def record(directory: Path, settings: Mapping[str, object], result: Fidelity) -> None:
