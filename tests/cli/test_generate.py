@@ -145,17 +145,31 @@ def test_prompt_from_a_pipe_and_interrupt(tiny: str, home: Path) -> None:
         [*command, "--max-tokens", "5"], input="hello", env=env, capture_output=True, text=True, check=True
     )
     assert "tokens per step" in done.stderr
-    forever = subprocess.Popen(
-        [*command, "--max-tokens", "100", "--ignore-eos", "--compare", "--repeats", "100000", "hello"],
+    forever = subprocess.Popen(  # a test run in the background ignores SIGINT, and so would its children
+        [
+            "env",
+            "--default-signal=INT",
+            *command,
+            "--max-tokens",
+            "100",
+            "--ignore-eos",
+            "--compare",
+            "--repeats",
+            "100000",
+            "hello",
+        ],
         env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert forever.stdout is not None
-    forever.stdout.read(1)  # it has begun to answer
-    forever.send_signal(signal.SIGINT)
-    _, err = forever.communicate(timeout=60)
+    try:
+        assert forever.stdout is not None
+        forever.stdout.read(1)  # it has begun to answer
+        forever.send_signal(signal.SIGINT)
+        _, err = forever.communicate(timeout=60)
+    finally:
+        forever.kill()
     assert forever.returncode == 130
     assert "interrupted" in err
     assert "Traceback" not in err
