@@ -59,6 +59,7 @@ class Params:
     ignore_eos: bool = True
     k: int = 2
     rule: str = ""  # the engine's default
+    logprobs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +145,8 @@ class EngineUnderTest(Protocol):
         """(new tokens, new text) pieces of one job; only with Ability.STREAM."""
         ...
 
-    def logits(self, tokens: Sequence[int]) -> NDArray[np.floating]:
-        """Target logits after each token [tokens, vocab]; only with Ability.TEACHER."""
+    def logits(self, tokens: Sequence[int], chunk: int = 0) -> NDArray[np.floating]:
+        """Target logits after each token [tokens, vocab], fed `chunk` rows at a time; only with Ability.TEACHER."""
         ...
 
     def rule(self, name: str) -> RuleUnderTest:
@@ -154,6 +155,10 @@ class EngineUnderTest(Protocol):
 
     def sample_aborting(self, jobs: Sequence[Job], abort: Mapping[int, int]) -> list[Sample]:
         """Like sample; job i is cancelled after abort[i] engine steps; only with Ability.ABORT."""
+        ...
+
+    def sample_tight(self, jobs: Sequence[Job]) -> list[Sample]:
+        """Like sample, with so little KV memory that jobs are preempted; only with Ability.PREEMPT."""
         ...
 
     def close(self) -> None: ...

@@ -1,0 +1,1 @@
+"""Ways to show the outcome of a run. None of them decides anything."""

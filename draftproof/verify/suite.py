@@ -1,0 +1,98 @@
+"""Which checks run on which engine and world: the legs of `draftproof verify`, and the kill matrix of its mutants.
+
+Knows every check and the built-in worlds. Adapters are imported when a leg of theirs is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from draftproof.verify import toy
+from draftproof.verify.checks import acceptance, bitwise, blackbox, ends, law, numerics, rules, stream
+from draftproof.verify.contract import Budget, Check, Mutant, Verdict
+from draftproof.verify.mutants import MUTANTS, WORLDS
+from draftproof.verify.outcome import Kill
+from draftproof.verify.plan import Leg, statistical
+
+TOY_CHECKS: tuple[Check, ...] = (
+    *rules.CHECKS,
+    *law.CHECKS,
+    *acceptance.CHECKS,
+    *bitwise.CHECKS,
+    *ends.CHECKS,
+    *stream.CHECKS,
+    *blackbox.CHECKS,
+    *numerics.CHECKS,
+)
+NGRAM_CHECKS: tuple[Check, ...] = (law.LawJoint(), law.LawPenalties(), *bitwise.CHECKS, *ends.CHECKS, *stream.CHECKS)
+REAL_CHECKS: tuple[Check, ...] = (
+    law.LawTruncated(),
+    *bitwise.CHECKS,
+    ends.Pairs(),
+    ends.Books(),
+    numerics.GreedyMargin(),
+)
+EXACT_RULES = ("block", "token", "sampled", "coupled")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line asks for. `model` "toy" is the built-in pair of tiny checkpoints."""
+
+    model: str = "toy"
+    drafts: tuple[str, ...] = ()
+    rules: tuple[str, ...] = EXACT_RULES
+    folder: Path = Path("toy")  # where toy checkpoints are written
+
+
+def legs(options: Options) -> list[Leg]:
+    """One leg a draft, on the chosen model."""
+    from draftproof.verify.adapters import draftproof as ours
+
+    if options.model == "toy":
+        drafts = options.drafts or ("model", "ngram")
+        pair = toy.pair()
+        checks = {"model": TOY_CHECKS, "ngram": NGRAM_CHECKS}
+        return [
+            Leg(
+                f"toy, {d} draft",
+                partial(ours.toy_engine, pair, options.folder, d, options.rules),
+                toy.world(pair),
+                checks[d],
+            )
+            for d in drafts
+        ]
+    made = []
+    for draft in options.drafts or ("ngram", options.model):
+        engine = ours.real_engine(options.model, draft, options.rules, "int8")
+        world = ours.real_world(engine, options.model)
+        made.append(Leg(f"{options.model}, draft {draft}", lambda e=engine: e, world, REAL_CHECKS))  # type: ignore[misc]
+    return made
+
+
+def all_checks() -> dict[str, Check]:
+    return {c.name: c for c in (*TOY_CHECKS, *REAL_CHECKS)}
+
+
+def mutant_matrix(
+    budget: Budget, seeds: Sequence[int] = (1,), said: Callable[[str], None] = lambda _: None
+) -> Iterator[Kill]:
+    """Each mutant against the check that must kill it; killed only if it falls at every seed."""
+    for mutant in MUTANTS:
+        said(mutant.name)
+        yield kill(mutant, budget, seeds)
+
+
+def kill(mutant: Mutant, budget: Budget, seeds: Sequence[int]) -> Kill:
+    check, world = all_checks()[mutant.check], WORLDS[mutant.world]()
+    results = (check.run(mutant.make(world), world, replace(budget, seed=s), share(budget)) for s in seeds)
+    killed = all(r.verdict is Verdict.FAILS for r in results)
+    return Kill(mutant.name, mutant.what, mutant.check, mutant.check if killed else None, killed)
+
+
+def share(budget: Budget) -> float:
+    """What one check of the default legs may spend of the budget."""
+    return budget.alpha / sum(map(statistical, (*TOY_CHECKS, *NGRAM_CHECKS)))
