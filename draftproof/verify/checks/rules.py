@@ -5,7 +5,7 @@ Knows the formulas of the rules (DESIGN.md, section 2), not their code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import product
 from typing import Any, NamedTuple
@@ -19,6 +19,37 @@ from draftproof.verify.enumerate import Fixed, joint_law, law_of
 Tokens = tuple[int, ...]
 Table = Callable[[Tokens], Floats]
 TOLERANCE = 1e-9
+
+
+class PlainLaw:
+    """A dense law for rules that bring none of their own."""
+
+    def __init__(self, probs: Floats) -> None:
+        self.probs = probs
+
+    def dense(self) -> Floats:
+        return self.probs
+
+
+def pick(probs: Floats, u: Any) -> int:
+    """Inverse CDF; `u` may be one of the enumerator's symbols."""
+    return int(np.searchsorted(np.cumsum(probs), u * probs.sum(), side="right"))
+
+
+def judge(
+    verdict: Callable[[Sequence[Any], Any, Any], Any], acceptance: str = "", seed: int = 1, level: str = "default"
+) -> list[Result]:
+    """All checks of this file on one rule, `verdict(rows, (tokens, laws), noise)`.
+
+    Rows and laws are `PlainLaw`s; draft tokens are drawn with `noise.uniform(i, "draft")`. See docs/add_a_check.md.
+    """
+
+    def draw(law: PlainLaw, noise: Any, offset: int) -> int:
+        return pick(law.probs, noise.uniform(offset, "draft"))
+
+    rule = RuleUnderTest("rule", verdict, draw, PlainLaw, lambda tokens, laws: (tokens, laws), acceptance)
+    budget = Budget(level=level, seed=seed)
+    return [check.judged((rule,), budget) for check in CHECKS]
 
 
 class Setting(NamedTuple):
@@ -76,9 +107,11 @@ class _RuleCheck(BaseCheck):
 
     def _run(self, engine: EngineUnderTest, world: World, budget: Budget, alpha: float) -> Result:
         del world, alpha
+        return self.judged([engine.rule(name) for name in engine.rules], budget)
+
+    def judged(self, rules: Sequence[RuleUnderTest], budget: Budget) -> Result:
         tried = 0
-        for name in engine.rules:
-            rule = engine.rule(name)
+        for rule in rules:
             for s in self._settings(budget):
                 tried += 1
                 fault = self._fault(rule, s)
@@ -302,4 +335,4 @@ class _RecordedRace:
             return int(np.argmin(times / probs))
 
 
-CHECKS = (RulesJoint(), RulesAcceptance(), RulesBoundary(), RulesPure())
+CHECKS: tuple[_RuleCheck, ...] = (RulesJoint(), RulesAcceptance(), RulesBoundary(), RulesPure())

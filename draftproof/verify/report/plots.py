@@ -158,7 +158,7 @@ def _drawable(value: float | None) -> float:
 def acceptance(series: Series) -> Markup:
     """Bars of what was seen with intervals, and marks of what the law says."""
     rows = list(zip(series["positions"], series["expected"], series["seen"], series["n"], strict=True))
-    canvas = Canvas("acceptance by draft position, seen and expected", 200)
+    canvas = Canvas("acceptance by rule, then its later steps, seen and expected", 200)
     x, y = Axis(-0.5, len(rows) - 0.5, LEFT, WIDTH - RIGHT), Axis(0.0, 1.0, 158, 10)
     canvas.y_axis(y, [0.0, 0.25, 0.5, 0.75, 1.0], "accepted")
     half = min(0.34 * (x(1) - x(0)), 30.0)
@@ -169,7 +169,7 @@ def acceptance(series: Series) -> Markup:
         canvas.bars([(x(i) - half, y(s), x(i) + half, 158.0)], "bar bad" if bad else "bar")
         canvas.path([f"M{x(i)} {y(s - spread)}V{y(s + spread)}"], "whisker strong")
         canvas.line([(x(i) - half - 4, y(e)), (x(i) + half + 4, y(e))], "mark")
-    canvas.x_ticks(x, [(i, str(row[0])) for i, row in enumerate(rows)], 158, "draft position")
+    canvas.x_ticks(x, [(i, str(row[0])) for i, row in enumerate(rows)], 158, "rule, then its later steps")
     return canvas.render()
 
 
