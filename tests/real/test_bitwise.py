@@ -7,7 +7,7 @@ text within a few tokens: the planted ones below show it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -16,7 +16,8 @@ from prompts_real import PROMPTS
 from draftproof.engine import Engine
 from draftproof.model.load import Loaded
 from draftproof.noise import StepNoise
-from draftproof.types import SamplingParams
+from draftproof.scheduler import Item
+from draftproof.types import Chunk, SamplingParams
 
 pytestmark = pytest.mark.model
 Make = Callable[..., Engine]
@@ -66,11 +67,15 @@ def test_twenty_prompts(real_engine: Make, smollm2: Loaded, temperature: float) 
 
 
 def _positions_off(engine: Engine) -> None:
-    """Rotary positions of a block begin one too far on."""
+    """Draft rows get the rotary position of the row behind them."""
     from draftproof import step
 
     honest = step._chunk
-    shifted = lambda item, rows: replace(honest(item, rows), depths=tuple(range(1, len(rows) + 1)))  # noqa: E731
+
+    def shifted(item: Item, rows: Sequence[int]) -> Chunk:
+        fed = item.end - item.start
+        return replace(honest(item, rows), depths=tuple(j + (j >= fed) for j in range(len(rows))))
+
     engine.planted = [(step, "_chunk", shifted)]  # type: ignore[attr-defined]
 
 
