@@ -37,6 +37,7 @@ class Ability(StrEnum):
     STOP_TOKENS = "stop_tokens"
     STOP_STRINGS = "stop_strings"
     RULES = "rules"  # its accept rules can be called as functions
+    LOSSY = "lossy"  # rules that change the law, by names of its own
     TEACHER = "teacher"  # logits of a given text, for worlds without an exact oracle
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from draftproof.verify import toy
-from draftproof.verify.checks import acceptance, bitwise, blackbox, ends, law, numerics, rules, stream
+from draftproof.verify.checks import acceptance, bitwise, blackbox, ends, law, lossy, numerics, rules, stream
 from draftproof.verify.contract import Budget, Check, Mutant, Verdict
 from draftproof.verify.mutants import MUTANTS, WORLDS
 from draftproof.verify.outcome import Kill
@@ -35,6 +35,7 @@ REAL_CHECKS: tuple[Check, ...] = (
     ends.Books(),
     numerics.GreedyMargin(),
 )
+LOSSY_RULES = ("lenience:1.5", "typical:0.3")  # measured, not judged
 EXACT_RULES = ("block", "token", "sampled", "coupled")
 
 
@@ -44,7 +45,7 @@ class Options:
 
     model: str = "toy"
     drafts: tuple[str, ...] = ()
-    rules: tuple[str, ...] = EXACT_RULES
+    rules: tuple[str, ...] = (*EXACT_RULES, *LOSSY_RULES)
     folder: Path = Path("toy")  # where toy checkpoints are written
 
 
@@ -52,14 +53,16 @@ def legs(options: Options) -> list[Leg]:
     """One leg a draft, on the chosen model."""
     from draftproof.verify.adapters import draftproof as ours
 
+    exact = tuple(r for r in options.rules if r in EXACT_RULES)
     if options.model == "toy":
         drafts = options.drafts or ("model", "ngram")
         pair = toy.pair()
-        checks = {"model": TOY_CHECKS, "ngram": NGRAM_CHECKS}
+        measured = tuple(lossy.LossyDistance(r) for r in options.rules if r not in EXACT_RULES)
+        checks = {"model": (*(TOY_CHECKS if exact else ()), *measured), "ngram": NGRAM_CHECKS if exact else ()}
         return [
             Leg(
                 f"toy, {d} draft",
-                partial(ours.toy_engine, pair, options.folder, d, options.rules),
+                partial(ours.toy_engine, pair, options.folder, d, exact),
                 toy.world(pair),
                 checks[d],
             )
@@ -67,7 +70,7 @@ def legs(options: Options) -> list[Leg]:
         ]
     made = []
     for draft in options.drafts or ("ngram", options.model):
-        engine = ours.real_engine(options.model, draft, options.rules, "int8")
+        engine = ours.real_engine(options.model, draft, exact, "int8")
         world = ours.real_world(engine, options.model)
         made.append(Leg(f"{options.model}, draft {draft}", lambda e=engine: e, world, REAL_CHECKS))  # type: ignore[misc]
     return made

@@ -16,8 +16,8 @@ Plots = Mapping[str, Any]
 class BaseCheck(ABC):
     """One claim. `_run` answers; the rest is the same for all. `statistical` checks get a share of the error budget."""
 
-    name: ClassVar[str]
-    claim: ClassVar[str]
+    name: str
+    claim: str
     needs: ClassVar[frozenset[Ability]] = frozenset()
     statistical: ClassVar[bool] = False
     essential: ClassVar[bool] = True  # without it, "exact" cannot be said
