@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from draftproof.engine import Engine, Event
     from draftproof.loading import load
     from draftproof.model.checkpoint import ModelError
-    from draftproof.model.load import ModelOptions
+    from draftproof.model.load import ModelOptions, load_model
     from draftproof.stats import summary
     from draftproof.types import Finish, Kind, Output, RequestError, SamplingParams
 
@@ -29,6 +29,7 @@ _HOMES = {
     "RequestError": "types",
     "SamplingParams": "types",
     "load": "loading",
+    "load_model": "model.load",
     "summary": "stats",
 }
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "SamplingParams",
     "__version__",
     "load",
+    "load_model",
     "summary",
 ]
 

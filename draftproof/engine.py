@@ -6,7 +6,7 @@ Not for several threads: one thread owns an engine and calls it.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Protocol
@@ -25,6 +25,7 @@ from draftproof.scheduler import Limits, Scheduler
 from draftproof.stats import trim
 from draftproof.step import Job, Rule, decode_step
 from draftproof.stops import Ending
+from draftproof.streaming import Stream
 from draftproof.text import TokenBytes
 from draftproof.types import (
     Draft,
@@ -40,7 +41,7 @@ from draftproof.types import (
     TokenLogprob,
 )
 
-DEFAULT_K = 4
+DEFAULT_K, MOST_K = 4, 64
 Prompt = str | Sequence[int]
 
 
@@ -88,8 +89,9 @@ class Engine:
     """Runs many requests at once on one target model.
 
     Args:
-        k: draft length of requests that do not name one.
+        k: draft length of requests that do not name one; None: DEFAULT_K with a proposer, 0 without.
         max_running: most sequences in one step.
+        settings: what else to state as the resolved configuration, beside the model's own.
     """
 
     def __init__(
@@ -98,15 +100,23 @@ class Engine:
         tokenizer: Tokenizer,
         proposer: Proposer | None = None,
         *,
-        k: int = DEFAULT_K,
+        k: int | None = None,
         max_running: int = 16,
         lengths: LengthPolicy | None = None,
+        settings: Mapping[str, object] | None = None,
     ) -> None:
         self.target, self.tokenizer = target, tokenizer
         self.proposer: Proposer = proposer or NoProposer()
         self.speculates = not isinstance(self.proposer, NoProposer)
-        self._k = k if self.speculates else 0
+        if k is not None and not 0 <= k <= MOST_K:
+            raise RequestError(f"k={k}: give a draft length from 0 to {MOST_K}")
+        if k and not self.speculates:
+            raise RequestError(f"k={k}, but the draft is 'none': name a draft, or leave k out")
+        if max_running < 1:
+            raise RequestError(f"max_running={max_running}: at least one sequence must run")
+        self._k = (DEFAULT_K if k is None else k) if self.speculates else 0
         info = target.info
+        self.settings: Mapping[str, object] = {**info.settings, **(settings or {})}
         self.pool = PagePool(info.pages, info.page_size)
         self.context = min(info.context, info.pages * info.page_size - info.min_rows)
         self._lengths = lengths or FixedLength()
@@ -114,6 +124,7 @@ class Engine:
         self.scheduler = Scheduler(self.pool, limits, self._lengths)
         self._live: dict[int, _Live] = {}
         self._mail: dict[int, list[Event]] = {}  # of open streams: whoever steps, their events wait for them
+        self._unread: list[Event] = []  # of requests that were added, while a stream or generate() stepped
         self._next = 0
 
     def add(self, prompt: Prompt, params: SamplingParams | None = None, prediction: Prompt | None = None) -> int:
@@ -125,7 +136,7 @@ class Engine:
         params = params or SamplingParams()
         rule = rule_named(params.rule)
         tokens = self._tokens(prompt, "prompt")
-        expected = self._tokens(prediction, "prediction") if prediction is not None else ()
+        expected = self._tokens(prediction, "prediction", special=False) if prediction is not None else ()
         self._check(tokens, params, expected)
         stop_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self._eos)
         seed = secrets.randbits(64) if params.seed is None else params.seed
@@ -141,8 +152,8 @@ class Engine:
     def _eos(self) -> frozenset[int]:
         return frozenset(self.target.info.eos_ids)
 
-    def _tokens(self, prompt: Prompt, name: str) -> tuple[int, ...]:
-        tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+    def _tokens(self, prompt: Prompt, name: str, special: bool = True) -> tuple[int, ...]:
+        tokens = self.tokenizer.encode(prompt, special) if isinstance(prompt, str) else list(prompt)
         vocab = self.target.info.vocab
         bad = next((t for t in tokens if not 0 <= t < vocab), None)
         if bad is not None:
@@ -153,7 +164,8 @@ class Engine:
         if not tokens:
             raise RequestError("the prompt is empty: give at least one token")
         if len(tokens) >= self.context:
-            raise RequestError(f"the prompt has {len(tokens)} tokens, the context {self.context}: shorten the prompt")
+            fix = "shorten it" if self.context == self.target.info.context else "shorten it, or give more KV memory"
+            raise RequestError(f"the prompt has {len(tokens)} tokens, the context {self.context}: {fix}")
         if params.k and not self.speculates:
             raise RequestError(f"k={params.k}, but no draft is loaded: load one (draft='ngram') or ask for k=0")
         if expected and not isinstance(self.proposer, PredictionProposer):
@@ -164,7 +176,11 @@ class Engine:
         return bool(self._live)
 
     def step(self) -> list[Event]:
-        """One decode step for as many requests as fit; what became final."""
+        """One decode step for as many requests as fit; what became final since the last call."""
+        waiting, self._unread = self._unread, []
+        return [*waiting, *self._advance()]
+
+    def _advance(self) -> list[Event]:
         began = perf_counter()
         items, preempted = self.scheduler.plan()
         for sequence in preempted:
@@ -177,22 +193,16 @@ class Engine:
         other = perf_counter() - began - done.draft_seconds - done.verify_seconds
         seconds = Seconds(done.draft_seconds, done.verify_seconds, other)
         for live, origin, run, draft in zip(lives, origins, done.runs, done.drafts, strict=True):
+            live.job.sequence.steps.append(_trace(live, origin, run, draft, len(items), seconds))
             if run is not None:
-                self._record(live, origin, run, draft, len(items), seconds)
+                live.logprobs.extend(run.logprobs)
+                self._lengths.observe(live.job.sequence, run)
         return [self._event(live, run) for live, run in zip(lives, done.runs, strict=True) if run is not None]
 
     def _post(self, event: Event) -> Event:
         if event.request in self._mail:
             self._mail[event.request].append(event)
         return event
-
-    def _record(self, live: _Live, origin: int, run: Run, draft: Draft, batch: int, seconds: Seconds) -> None:
-        live.logprobs.extend(run.logprobs)
-        kind = run.kinds[-1] if run.kinds else Kind.BONUS
-        proposed, name = draft.tokens[: run.proposed], live.job.sequence.request.id
-        trace = StepTrace(name, origin, proposed, run.accepted, run.tokens, kind, batch, seconds, run.tv, run.numerical)
-        live.job.sequence.steps.append(trace)
-        self._lengths.observe(live.job.sequence, run)
 
     def _event(self, live: _Live, run: Run) -> Event:
         if run.finish is not None:
@@ -245,22 +255,22 @@ class Engine:
 
     def stream(
         self, prompt: Prompt, params: SamplingParams | None = None, prediction: Prompt | None = None
-    ) -> Iterator[Event]:
-        """Events of one request until its Output; other requests move on as well. Closing the iterator aborts it."""
+    ) -> Stream[Event]:
+        """Events of one request until its Output; other requests move on as well. Closing the stream aborts it."""
         name = self.add(prompt, params, prediction)
-        self._mail[name] = []
-        return self._events(name)
+        mailbox: list[Event] = []
+        self._mail[name] = mailbox
+        return Stream(mailbox, lambda: name in self._live, lambda: self._advance_for(()), lambda: self._hang_up(name))
 
-    def _events(self, name: int) -> Iterator[Event]:
-        try:
-            while self._mail[name] or name in self._live:
-                if not self._mail[name]:
-                    self.step()
-                while self._mail[name]:
-                    yield self._mail[name].pop(0)
-        finally:
-            del self._mail[name]
-            self.abort(name)
+    def _hang_up(self, name: int) -> None:
+        del self._mail[name]
+        self.abort(name)
+
+    def _advance_for(self, mine: Container[int]) -> list[Event]:
+        """One step; events of requests that nobody reads from here wait for the next `step`."""
+        events = self._advance()
+        self._unread += [e for e in events if e.request not in mine and e.request not in self._mail]
+        return events
 
     def generate(
         self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | Sequence[SamplingParams] | None = None
@@ -276,7 +286,7 @@ class Engine:
             for prompt, p in zip(many, each, strict=True):
                 names.append(self.add(prompt, p))
             while any(n in self._live for n in names):
-                outputs.update({e.request: e.output for e in self.step() if e.output is not None})
+                outputs.update({e.request: e.output for e in self._advance_for(names) if e.output is not None})
         finally:
             for name in names:
                 self.abort(name)
@@ -285,6 +295,15 @@ class Engine:
     def audit(self) -> None:
         """Raise unless every page is accounted for (I7)."""
         self.pool.audit(s.table for s in [*self.scheduler.running, *self.scheduler.waiting])
+
+
+def _trace(live: _Live, origin: int, run: Run | None, draft: Draft, batch: int, seconds: Seconds) -> StepTrace:
+    """A step that only read a part of the prompt emitted nothing, but took its time."""
+    name = live.job.sequence.request.id
+    if run is None:
+        return StepTrace(name, origin, (), 0, (), Kind.PROMPT, batch, seconds)
+    kind, proposed = run.kinds[-1] if run.kinds else Kind.BONUS, draft.tokens[: run.proposed]
+    return StepTrace(name, origin, proposed, run.accepted, run.tokens, kind, batch, seconds, run.tv, run.numerical)
 
 
 def _is_one(prompts: Prompt | Sequence[Prompt]) -> bool:

@@ -96,7 +96,7 @@ class LawMaker:
         p = self._params
         ids: Ids | None = None
         if 0 < p.top_k < self._vocab:
-            ids = _top_k(logits, p.top_k)
+            ids = top_k(logits, p.top_k)
             logits = logits[ids]
         with np.errstate(over="ignore"):  # a tiny temperature sends the others to -inf, which is right
             weights = np.exp((logits - np.float32(top)) * np.float32(min(max(1 / p.temperature, 1e-30), 1e30)))
@@ -138,8 +138,8 @@ def _distinct(tokens: Sequence[int]) -> Ids:
     return np.unique(np.array(tokens, dtype=np.int64))
 
 
-def _top_k(logits: Floats, k: int) -> Ids:
-    """Sorted ids of the k largest; of equals at the border the lowest ids."""
+def top_k(logits: Floats, k: int) -> Ids:
+    """Ids, in their own order, of the k largest; of equals at the border the lowest ids."""
     border = np.partition(logits, len(logits) - k)[len(logits) - k]
     above = np.flatnonzero(logits > border)
     equal = np.flatnonzero(logits == border)[: k - len(above)]
@@ -151,7 +151,7 @@ def _top_p(weights: Floats, top_p: float) -> Ids:
     goal = top_p * float(weights.sum(dtype=np.float64))
     look = min(_FIRST_LOOK, len(weights))
     while True:
-        ids = _top_k(weights, look)
+        ids = top_k(weights, look)
         order = ids[np.argsort(-weights[ids], kind="stable")]  # ids ascend, so ties keep the lower id first
         sums = np.cumsum(weights[order], dtype=np.float64)
         if sums[-1] >= goal or look == len(weights):

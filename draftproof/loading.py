@@ -9,7 +9,7 @@ from draftproof.draft.model import ModelProposer
 from draftproof.draft.ngram import NgramProposer
 from draftproof.draft.none import NoProposer
 from draftproof.draft.prediction import PredictionProposer
-from draftproof.engine import DEFAULT_K, Engine
+from draftproof.engine import Engine
 from draftproof.model.checkpoint import ModelError
 from draftproof.model.fetch import Progress, silent
 from draftproof.model.load import Loaded, ModelOptions, load_model
@@ -19,9 +19,9 @@ DRAFTS = "none, ngram, ngram:SHORTEST-LONGEST, prediction, or a model (name or p
 
 def load(
     model: str = "smollm2",
-    draft: str = "ngram",
+    draft: str | Proposer = "ngram",
     *,
-    k: int = DEFAULT_K,
+    k: int | None = None,
     max_running: int = 16,
     options: ModelOptions | None = None,
     draft_options: ModelOptions | None = None,
@@ -31,15 +31,24 @@ def load(
 
     Args:
         model: smollm2, a .gguf file, an OpenVINO or Hugging Face directory, or a Hugging Face name.
-        draft: none; ngram or ngram:2-4 (sizes looked up); prediction; or a second model like `model`.
+        draft: none; ngram or ngram:2-4 (sizes looked up); prediction; a second model like `model`; or a Proposer.
         k: draft length of requests that do not name one.
         progress: gets a short message when a long phase begins.
     Raises:
         ModelError: one line that says what is wrong and what to do.
     """
     loaded = load_model(model, options, progress)
-    proposer = _proposer(draft, loaded, draft_options or ModelOptions(), progress)
-    return Engine(loaded.model, loaded.tokenizer, proposer, k=k, max_running=max_running)
+    name = draft if isinstance(draft, str) else type(draft).__name__
+    found = _proposer(draft, loaded, draft_options or ModelOptions(), progress) if isinstance(draft, str) else draft
+    settings = {"draft": name, **_draft_settings(found)}
+    return Engine(loaded.model, loaded.tokenizer, found, k=k, max_running=max_running, settings=settings)
+
+
+def _draft_settings(proposer: Proposer) -> dict[str, object]:
+    if not isinstance(proposer, ModelProposer):
+        return {}
+    own = proposer.model.info.settings
+    return {f"draft_{name}": own[name] for name in ("precision", "kv_precision", "kv_bytes") if name in own}
 
 
 def _proposer(draft: str, target: Loaded, options: ModelOptions, progress: Progress) -> Proposer:

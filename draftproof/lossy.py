@@ -114,6 +114,9 @@ LOSSY: Mapping[str, Callable[[str], LossyRule]] = MappingProxyType(
 )
 
 
+_EXAMPLES = {"lenience": "lenience:1.5", "typical": "typical:0.09"}
+
+
 def parse(rule: str) -> LossyRule | None:
     """The lossy rule of that name with its parameter, "lenience:1.5" or "typical:0.09"; None if there is none.
 
@@ -128,4 +131,4 @@ def parse(rule: str) -> LossyRule | None:
     except ValueError as error:
         if isinstance(error, RequestError):
             raise
-        raise RequestError(f"rule={rule!r}: write the parameter as a number, as in '{name}:1.5'") from error
+        raise RequestError(f"rule={rule!r}: write the parameter as a number, as in {_EXAMPLES[name]}") from error

@@ -123,7 +123,7 @@ class Scheduler:
         """No more than could be emitted: the step adds one token of its own."""
         total, request = len(sequence.tokens), sequence.request
         left = len(request.prompt) + request.params.max_tokens - total
-        return max(0, min(self._lengths.choose(sequence), left - 1, self._limits.context - total - 1))
+        return max(0, min(self._lengths.choose(sequence), request.k, left - 1, self._limits.context - total - 1))
 
     def rows(self, item: Item) -> int:
         return max(item.end - item.start + item.k, self._limits.min_rows)

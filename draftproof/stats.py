@@ -1,6 +1,7 @@
 """Acceptance figures from a request's steps. Knows no clock and no text; see DESIGN.md for the words.
 
-A step that only brought the stop token emitted nothing and is left out, for plain and speculative decoding alike.
+A step that only read a part of the prompt or only brought the stop token emitted nothing: it counts in the seconds, and
+is left out of the ratios, for plain and speculative decoding alike.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Stats:
 
 
 def summary(steps: Iterable[StepTrace]) -> Stats:
-    steps = [s for s in steps if s.emitted]
+    every = list(steps)
+    steps = [s for s in every if s.emitted]
     accepted = sum(s.accepted for s in steps)
     rejected = sum(_rejected(s) for s in steps)
     longest = max((len(s.proposed) for s in steps), default=0)
@@ -46,7 +48,7 @@ def summary(steps: Iterable[StepTrace]) -> Stats:
         alpha_cond=tuple(p / r for p, r in zip(passed, reached, strict=True) if r),
         numerical=sum(s.numerical for s in steps),
         tv=sum(s.tv for s in steps) / len(steps) if steps else 0.0,
-        seconds=Seconds(*(sum(part) for part in zip(*(s.seconds for s in steps), strict=True))),
+        seconds=Seconds(*(sum(part) for part in zip(*(s.seconds for s in every), strict=True))),
     )
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from draftproof.accept import ProposerError, Rows
 from draftproof.draft.base import Ask, Proposer, Seen
 from draftproof.kv.table import reserve
-from draftproof.law import LawMaker, LawRows, log_softmax
+from draftproof.law import LawMaker, LawRows, log_softmax, top_k
 from draftproof.model.base import TargetModel
 from draftproof.noise import Noise, StepNoise
 from draftproof.scheduler import Item
@@ -181,8 +181,9 @@ def _logprobs(job: Job, logits: Floats, tokens: Sequence[int]) -> Iterator[Token
         return
     for row, token in zip(logits, tokens, strict=False):
         logs = log_softmax(row)
-        top = (-logs).argsort(kind="stable")[:wanted]
-        yield TokenLogprob(token, float(logs[token]), tuple((int(t), float(logs[t])) for t in top))
+        top = top_k(logs, min(wanted, len(logs))) if wanted else ()
+        best = sorted(((int(t), float(logs[t])) for t in top), key=lambda entry: -entry[1])
+        yield TokenLogprob(token, float(logs[token]), tuple(best))
 
 
 def _committed(item: Item, run: Run | None) -> int:

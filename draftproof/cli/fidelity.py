@@ -17,12 +17,14 @@ from draftproof.cli import options
 from draftproof.model import fidelity, reference
 from draftproof.model.directory import checkpoint, prepare
 from draftproof.model.load import ModelOptions, default_precision, load_model
+from draftproof.types import RequestError
 
+_WHAT = "How close is the loaded model to a float32 pass over its file's own weights? Later loads state the answer."
 _EXAMPLE = "example: draftproof fidelity --precisions f32,int8"
 
 
 def register(commands: Any) -> None:
-    parser = commands.add_parser("fidelity", help="compare with float32", description=__doc__, epilog=_EXAMPLE)
+    parser = commands.add_parser("fidelity", help="compare with float32", description=_WHAT, epilog=_EXAMPLE)
     parser.add_argument("--model", default="smollm2", help="anything but a ready OpenVINO directory")
     parser.add_argument("--precisions", default="auto", help="list, such as f32,int8 (default: this machine's own)")
     parser.add_argument("--kv-precision", default="auto")
@@ -36,6 +38,8 @@ def run(args: argparse.Namespace) -> int:
     results: dict[str, dict[str, object]] = {}
     exact = None
     with options.status(err) as progress:
+        if args.tokens < 1:
+            raise RequestError(f"--tokens {args.tokens}: give a positive number")
         source = checkpoint(args.model, progress)
         for name in args.precisions.split(","):
             precision = default_precision() if name == "auto" else name

@@ -22,14 +22,15 @@ from draftproof.cli import options
 from draftproof.cli.compare import compare
 from draftproof.engine import Engine, Event
 from draftproof.stats import Stats, summary
-from draftproof.types import Finish, Kind, Output, RequestError, SamplingParams, StepTrace
+from draftproof.types import Kind, Output, RequestError, SamplingParams, StepTrace
 
 _COLOURS = {Kind.ACCEPTED: "green", Kind.RESIDUAL: "yellow", Kind.BONUS: "cyan"}
+_WHAT = "Answers one prompt, token by token, and says where the tokens and the time came from."
 _EXAMPLE = "example: draftproof generate --temperature 0 --compare 'Why is the sky blue?'"
 
 
 def register(commands: Any) -> None:
-    parser = commands.add_parser("generate", help="answer a prompt", description=__doc__, epilog=_EXAMPLE)
+    parser = commands.add_parser("generate", help="answer a prompt", description=_WHAT, epilog=_EXAMPLE)
     parser.add_argument("prompt", nargs="?", help="default: standard input")
     options.add_model(parser)
     options.add_draft(parser)
@@ -49,27 +50,43 @@ def register(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     out, err = Console(highlight=False), Console(stderr=True, highlight=False)
     params = options.sampling_params(args)
-    if args.repeats < 2:
-        raise RequestError(f"--repeats {args.repeats}: give at least 2, one pair has no spread")
-    if args.prediction and args.draft != "prediction":
-        raise RequestError("--prediction needs --draft prediction")
+    _check(args, params)
     text = _prompt(args)
     expected = _read(args.prediction) if args.prediction else None
+    if args.trace:
+        write_trace(Path(args.trace), ())  # a wrong path is known before the work
     engine = options.load_engine(args, err)
     tokens = _tokens(engine, text, args)
     expectation = engine.tokenizer.encode(expected, special=False) if expected is not None else None
     output = _show(engine, tokens, params, expectation, None if args.json else out)
     if args.trace:
         write_trace(Path(args.trace), output.steps)
-    speedup = compare(engine, tokens, params, expectation, args.repeats, err) if args.compare else None
+    speedup, problem = None, output.error
+    if args.compare and output.error is None:
+        try:
+            speedup = compare(engine, tokens, params, expectation, args.repeats, err)
+        except RequestError as error:
+            problem = str(error)
     stats = summary(output.steps)
     if args.json:
         print(json.dumps(report(engine, params, output, stats, speedup), ensure_ascii=False))
     else:
         _figures(err, engine, params, output, stats, speedup)
-    if output.finish is Finish.ERROR:
-        print(f"draftproof: {output.error}", file=sys.stderr)
-    return 1 if output.finish is Finish.ERROR else 0
+    if problem is not None:
+        print(f"draftproof: {problem}", file=sys.stderr)
+    return 1 if problem is not None else 0
+
+
+def _check(args: argparse.Namespace, params: SamplingParams) -> None:
+    """Options that would be ignored, or are too few."""
+    if args.repeats < 2:
+        raise RequestError(f"--repeats {args.repeats}: give at least 2, one pair has no spread")
+    if bool(args.prediction) != (args.draft == "prediction"):
+        raise RequestError("--prediction FILE and --draft prediction go together")
+    if args.raw and args.system:
+        raise RequestError("--system has no effect with --raw: put it into the text, or leave --raw out")
+    if args.compare and not params.k:
+        raise RequestError("--compare needs a draft length above 0: this would compare plain decoding with itself")
 
 
 def _prompt(args: argparse.Namespace) -> str:
@@ -77,7 +94,10 @@ def _prompt(args: argparse.Namespace) -> str:
     if text is None:
         if sys.stdin is None or sys.stdin.isatty():
             raise RequestError("there is no prompt: give one as an argument or on standard input")
-        text = sys.stdin.read()
+        try:
+            text = sys.stdin.buffer.read().decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise RequestError(f"standard input is not UTF-8 text ({error})") from error
     if not text.strip() and not args.raw:
         raise RequestError("the prompt is empty: give some text")
     return str(text)
@@ -103,13 +123,21 @@ def _show(
     """Generate; print as it comes unless `out` is None."""
     for event in engine.stream(tokens, params, expectation):
         if out is not None:
-            out.print(_coloured(event), end="", soft_wrap=True)
-            out.file.flush()
+            _write(out, event)
         if event.output is not None:
             if out is not None:
                 out.print()
             return event.output
     raise AssertionError("a stream ends with an output")
+
+
+def _write(out: Console, event: Event) -> None:
+    """In colours on a terminal; elsewhere the text as it is, tabs and all."""
+    if out.is_terminal:
+        out.print(_coloured(event), end="", soft_wrap=True)
+    else:
+        out.file.write(event.text)
+    out.file.flush()
 
 
 def _coloured(event: Event) -> Text:
@@ -135,7 +163,7 @@ def report(
 ) -> dict[str, object]:
     """What --json prints."""
     asked = {f.name: getattr(params, f.name) for f in fields(params)}
-    settings = {**engine.target.info.settings, **asked, "prompt_tokens": len(output.prompt)}
+    settings = {**engine.settings, **asked, "prompt_tokens": len(output.prompt)}
     settings["logit_bias"] = {str(t): b for t, b in params.logit_bias.items()}
     result: dict[str, object] = {
         "text": output.text,
@@ -163,6 +191,7 @@ def _figures(
 ) -> None:
     """The lines under the answer, on standard error so that standard output is the answer alone."""
     if stats.steps == 0:
+        err.print(f"no token came out (finish: {output.finish})")
         return
     legend = Text("accepted from the draft", style=_COLOURS[Kind.ACCEPTED])
     legend.append("  the target's own: ", style="dim").append("after a rejection", style=_COLOURS[Kind.RESIDUAL])
@@ -177,7 +206,8 @@ def _figures(
 def _lines(
     engine: Engine, params: SamplingParams, output: Output, stats: Stats, speedup: Ratio | None
 ) -> list[tuple[str, str]]:
-    later = summary(output.steps[1:]) if stats.steps > 1 else stats  # the first step reads the prompt
+    spoken = [s for s in output.steps if s.emitted]
+    later = summary(spoken[1:]) if len(spoken) > 1 else stats  # the first step reads the prompt
     s, n = later.seconds, later.steps
     positions = "  ".join(f"{a:.2f}" for a in stats.alpha_cond) or "nothing was proposed"
     rate = later.tokens / s.total
@@ -199,17 +229,15 @@ def _lines(
 
 
 def _settings(engine: Engine, params: SamplingParams) -> str:
-    info = engine.target.info
-    shown: dict[str, object] = {
-        "model": info.name,
-        "rule": params.rule,
-        "k": params.k,
-        "temperature": params.temperature,
-    }
-    hidden = ("model", "fingerprint", "source", "format", "kv_bytes")
-    shown |= {name: value for name, value in info.settings.items() if name not in hidden and value is not None}
-    return ", ".join(f"{name} {_short(value)}" for name, value in shown.items())
+    hidden = ("model", "fingerprint", "source", "format", "weights")
+    chosen = {"rule": params.rule, "k": params.k, "temperature": params.temperature, "seed": params.seed}
+    shown = {**{"model": engine.target.info.name}, **chosen, **engine.settings}
+    return ", ".join(
+        f"{n.replace('_', ' ')} {_short(n, v)}" for n, v in shown.items() if n not in hidden[1:] and v is not None
+    )
 
 
-def _short(value: object) -> str:
+def _short(name: str, value: object) -> str:
+    if name.endswith("bytes"):
+        return f"{int(str(value)) >> 20} MiB"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

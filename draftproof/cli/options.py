@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import logging
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 
-from draftproof.engine import DEFAULT_K, Engine
+from draftproof.engine import DEFAULT_K, Engine, rule_named
 from draftproof.loading import DRAFTS, load
 from draftproof.model.fetch import Progress
 from draftproof.model.load import ModelOptions
@@ -29,8 +30,8 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 def add_draft(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("speculation")
     group.add_argument("--draft", default="ngram", help=f"{DRAFTS} (default: ngram)")
-    group.add_argument("--draft-precision", default="auto", help="weights of a draft model")
-    group.add_argument("--k", type=int, default=DEFAULT_K, metavar="N", help="draft length; 0 decodes plainly")
+    group.add_argument("--draft-precision", help="weights of a draft model (default: auto)")
+    group.add_argument("--k", type=int, metavar="N", help=f"draft length; 0 decodes plainly (default {DEFAULT_K})")
     group.add_argument(
         "--rule",
         default="block",
@@ -43,24 +44,30 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("sampling")
     group.add_argument("--temperature", type=float, default=1.0, metavar="T", help="0 is greedy (default 1)")
     group.add_argument("--top-k", type=int, default=0, metavar="N", help="0 keeps all")
-    group.add_argument("--top-p", type=float, default=1.0, metavar="P")
-    group.add_argument("--min-p", type=float, default=0.0, metavar="P")
-    group.add_argument("--repetition-penalty", type=float, default=1.0, metavar="R")
-    group.add_argument("--presence-penalty", type=float, default=0.0, metavar="A")
-    group.add_argument("--frequency-penalty", type=float, default=0.0, metavar="A")
+    group.add_argument("--top-p", type=float, default=1.0, metavar="P", help="1 keeps all (default)")
+    group.add_argument("--min-p", type=float, default=0.0, metavar="P", help="0 keeps all (default)")
+    group.add_argument("--repetition-penalty", type=float, default=1.0, metavar="R", help="default 1: none")
+    group.add_argument("--presence-penalty", type=float, default=0.0, metavar="A", help="default 0: none")
+    group.add_argument("--frequency-penalty", type=float, default=0.0, metavar="A", help="default 0: none")
     group.add_argument("--seed", type=int, default=None, metavar="N", help="default: drawn from the system")
-    group.add_argument("--max-tokens", type=int, default=256, metavar="N")
-    group.add_argument("--min-tokens", type=int, default=0, metavar="N")
+    group.add_argument("--max-tokens", type=int, default=256, metavar="N", help="default 256")
+    group.add_argument("--min-tokens", type=int, default=0, metavar="N", help="default 0")
     group.add_argument("--stop", action="append", default=[], metavar="TEXT", help="may be given several times")
     group.add_argument("--ignore-eos", action="store_true")
 
 
 def sampling_params(args: argparse.Namespace) -> SamplingParams:
-    """The request's parameters.
+    """The request's parameters, with a seed that can be repeated.
 
     Raises:
-        RequestError: an option is out of its range.
+        RequestError: an option is out of its range, or would be ignored beside another one.
     """
+    rule_named(args.rule)
+    if args.draft == "none" and args.k:
+        raise RequestError(f"--k {args.k} has no effect with --draft none: name a draft, or leave --k out")
+    if args.draft_precision and args.draft.partition(":")[0] in {"none", "ngram", "prediction"}:
+        raise RequestError(f"--draft-precision has no effect with --draft {args.draft}: it is for draft models")
+    default = 0 if args.draft == "none" else DEFAULT_K
     return SamplingParams(
         temperature=args.temperature,
         top_k=args.top_k,
@@ -69,13 +76,13 @@ def sampling_params(args: argparse.Namespace) -> SamplingParams:
         repetition_penalty=args.repetition_penalty,
         presence_penalty=args.presence_penalty,
         frequency_penalty=args.frequency_penalty,
-        seed=args.seed,
+        seed=secrets.randbits(64) if args.seed is None else args.seed,
         max_tokens=args.max_tokens,
         min_tokens=args.min_tokens,
         stop=tuple(args.stop),
         ignore_eos=args.ignore_eos,
         rule=args.rule,
-        k=args.k if args.draft != "none" else 0,
+        k=default if args.k is None else args.k,
     )
 
 
@@ -98,10 +105,9 @@ def load_engine(args: argparse.Namespace, console: Console, max_running: int = 1
         return load(
             args.model,
             args.draft,
-            k=args.k,
             max_running=max_running,
             options=model_options(args),
-            draft_options=ModelOptions(precision=args.draft_precision, threads=args.threads),
+            draft_options=ModelOptions(precision=args.draft_precision or "auto", threads=args.threads),
             progress=progress,
         )
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from draftproof.model.base import TargetModel
+from draftproof.model.checkpoint import ModelError
 from draftproof.model.fetch import cache_dir, locked
 from draftproof.types import Chunk
 
@@ -48,6 +49,8 @@ def compare(ours: NDArray[np.float32], exact: NDArray[np.float32]) -> Fidelity:
 def all_logits(model: TargetModel, tokens: tuple[int, ...]) -> NDArray[np.float32]:
     """Logits after each token, in passes as the engine makes them. Uses the first pages of a model at rest."""
     step = max(model.info.min_rows, min(64, model.info.max_rows))
+    if len(tokens) < step:
+        raise ModelError(f"fidelity needs at least {step} tokens of text, got {len(tokens)}: raise --tokens")
     pages = tuple(range(-(-len(tokens) // model.info.page_size)))
     starts = range(0, len(tokens) - len(tokens) % step, step)
     parts = [model.forward([Chunk(tokens[s : s + step], s, pages, step)]).logits for s in starts]

@@ -30,7 +30,7 @@ _GROUP = 32  # inputs that share a scale in int4, as in GGUF's 4- and 8-bit bloc
 def save(checkpoint: Checkpoint, precision: str, directory: Path) -> None:
     """Write openvino_model.xml and .bin into `directory`, with weights stored in `precision`, one of PRECISIONS.
 
-    int8 is symmetric per output channel; int4 has groups of 32 inputs and loses nothing of Q4_0, Q4_1 and Q8_0 files.
+    int8 is symmetric per output channel; int4 has groups of 32 inputs and loses nothing of Q4_1 layers.
     Inputs input_ids, attention_mask, position_ids [batch, tokens] (int64) and beam_idx [batch] (int32); output logits
     [batch, tokens, vocab]. Hidden states after layer i are named `layers.i`, those after the last norm `final_norm`.
     """

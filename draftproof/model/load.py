@@ -56,13 +56,15 @@ def load_model(source: str, options: ModelOptions | None = None, progress: Progr
     options = options or ModelOptions()
     precision, kv = _resolved(options)
     directory = prepare(source, precision, progress)
+    precision, weights = _stored(source, directory, options.precision, precision)
     tokenizer = Tokenizer.from_dir(directory)
     progress(f"loading {source}")
     model = OpenVINOModel(directory, _info(source, directory, tokenizer, options), _backend(options, precision, kv))
     progress("testing that batching changes no bit")
     info = with_promise(model)
     known = fidelity.recorded(directory, model.info.settings)
-    model.info = replace(info, settings={**info.settings, "bitwise": info.bitwise, "overlap with float32": known})
+    stated = {"weights": weights, "context": info.context, "bitwise": info.bitwise, "overlap with float32": known}
+    model.info = replace(info, settings={**info.settings, **stated})
     return Loaded(model, tokenizer)
 
 
@@ -77,6 +79,20 @@ def _resolved(options: ModelOptions) -> tuple[str, str]:
         if getattr(options, name) < 0:
             raise ModelError(f"{name} must not be negative, got {getattr(options, name)}")
     return precision, kv
+
+
+def _stored(source: str, directory: Path, asked: str, precision: str) -> tuple[str, str]:
+    """Precision of the arithmetic, and of the weights as they are stored. A ready directory's weights stay as they are.
+
+    Raises:
+        ModelError: another precision was asked for by name than the directory has.
+    """
+    made = _config(directory).get("draftproof", {}).get("precision")
+    if made == precision:
+        return precision, precision
+    if asked != "auto" and (made is not None or asked in {"int8", "int4"}):
+        raise ModelError(f"{source} is a ready OpenVINO directory ({made or 'as exported'}): leave precision at auto")
+    return (made, made) if made else (precision, "as exported")
 
 
 def _backend(options: ModelOptions, precision: str, kv: str) -> OpenVINOOptions:

@@ -152,6 +152,8 @@ def _keep_wanted_rows(model: ov.Model) -> None:
     axis = op.constant(np.array(0))
     product = model.get_results()[0].input_value(0).get_node()
     while product.get_type_name() != "MatMul":
+        if product.get_input_size() == 0:
+            raise ModelError("this graph's logits do not come from a matrix product: export the model again")
         product = product.input_value(0).get_node()
     port = product.input(0)
     port.replace_source_output(op.gather(port.get_source_output(), rows, axis).output(0))

@@ -22,7 +22,7 @@ _CHUNKS = (2, 3, 5, 9)
 def with_promise(model: TargetModel) -> ModelInfo:
     """The model's info with `bitwise` and `max_rows` filled in from what was seen."""
     for rows in _SIZES:
-        if rows <= model.info.context and _same(model, rows):
+        if rows <= min(model.info.context, model.info.pages * model.info.page_size) and _same(model, rows):
             return replace(model.info, bitwise=True, max_rows=rows)
     return replace(model.info, bitwise=False, max_rows=_SIZES[0])
 

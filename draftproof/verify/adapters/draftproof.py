@@ -22,7 +22,7 @@ from draftproof.draft.ngram import NgramProposer
 from draftproof.engine import Engine
 from draftproof.model.base import TargetModel
 from draftproof.model.load import Loaded, ModelOptions, load_model
-from draftproof.types import Chunk, Draft, Law, Output, RequestError, SamplingParams
+from draftproof.types import Chunk, Draft, Kind, Law, Output, RequestError, SamplingParams
 from draftproof.verify.contract import Ability, EngineError, Job, Params, RuleUnderTest, Sample, StepCount, World
 from draftproof.verify.toy import Pair, write_hf
 
@@ -145,7 +145,7 @@ def _as_sample(output: Output) -> Sample:
         logprobs=None if output.logprobs is None else tuple(entry.logprob for entry in output.logprobs),
         proposed=sum(len(s.proposed) for s in output.steps),
         accepted=sum(s.accepted for s in output.steps),
-        steps=tuple(StepCount(len(s.proposed), s.accepted) for s in output.steps),
+        steps=tuple(StepCount(len(s.proposed), s.accepted) for s in output.steps if s.kind is not Kind.PROMPT),
         usage=len(output.tokens),
         error=output.error,
     )
