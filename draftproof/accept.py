@@ -20,6 +20,7 @@ from draftproof.noise import Noise, Purpose
 from draftproof.types import Draft, Floats, Kind, Law, Verdict
 
 Rows = Sequence[Law]
+_WIDE, _BLOCK = 4096, 256
 
 
 class ProposerError(RuntimeError):
@@ -33,11 +34,22 @@ def draw(law: Law, u: float) -> int:
 
 
 def _pick(weights: Floats, u: float) -> int:
-    sums = np.cumsum(weights, dtype=np.float64)
-    at = int(np.searchsorted(sums, u * sums[-1], side="right"))
-    if at == len(sums):  # u * total rounded up to total
-        at = int(np.flatnonzero(weights)[-1])
-    return at
+    """Index whose share of the total holds u. Long rows in two levels: no cumulative sum over the whole vocabulary."""
+    if len(weights) <= _WIDE:
+        sums = np.cumsum(weights, dtype=np.float64)
+        return _place(sums, u * sums[-1], weights)
+    blocks = np.add.reduceat(weights, np.arange(0, len(weights), _BLOCK), dtype=np.float64)
+    sums = np.cumsum(blocks)
+    goal = u * float(sums[-1])
+    block = _place(sums, goal, blocks)
+    inside = weights[block * _BLOCK : (block + 1) * _BLOCK]
+    before = float(sums[block - 1]) if block else 0.0
+    return block * _BLOCK + _place(np.cumsum(inside, dtype=np.float64), goal - before, inside)
+
+
+def _place(sums: Floats, goal: float, weights: Floats) -> int:
+    at = int(np.searchsorted(sums, goal, side="right"))
+    return at if at < len(sums) else int(np.flatnonzero(weights)[-1])  # the goal was rounded up to the total
 
 
 def excess(p: Law, q: Law, scale: float) -> Floats:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from enum import IntEnum
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -63,11 +64,25 @@ def uniform(*words: int) -> float:
 def hashes(start: int, ids: NDArray[np.integer]) -> _Words:
     """SplitMix64's outputs number ids + 1 of the stream that begins at `start`. Shape of `ids`."""
     z: _Words = (ids.astype(np.uint64) + np.uint64(1)) * np.uint64(_GAMMA)
-    z += np.uint64(start)
-    for shift, factor in ((30, _MIX1), (27, _MIX2)):
-        z ^= z >> np.uint64(shift)
-        z *= np.uint64(factor)
-    z ^= z >> np.uint64(31)
+    return _mixed(z, start)
+
+
+@lru_cache(maxsize=4)
+def _all_steps(vocab: int) -> _Words:
+    """What `hashes` makes of the ids 0 .. vocab - 1 before a start is added: a constant."""
+    steps: _Words = np.arange(1, vocab + 1, dtype=np.uint64) * np.uint64(_GAMMA)
+    steps.flags.writeable = False
+    return steps
+
+
+def _mixed(steps: _Words, start: int) -> _Words:
+    z = steps + np.uint64(start)
+    shifted = np.empty_like(z)  # one buffer for all shifts: allocating costs more than computing
+    for shift, factor in ((30, _MIX1), (27, _MIX2), (31, 1)):
+        np.right_shift(z, np.uint64(shift), out=shifted)
+        z ^= shifted
+        if factor != 1:
+            z *= np.uint64(factor)
     return z
 
 
@@ -103,7 +118,7 @@ class ExponentialRace:
         if law.ids is not None:
             return hashes(self._start, law.ids)
         if self._all is None:
-            self._all = hashes(self._start, np.arange(law.vocab))
+            self._all = _mixed(_all_steps(law.vocab), self._start)
         return self._all
 
     def winner(self, law: Law) -> int:

@@ -261,3 +261,17 @@ def test_a_large_vocabulary(rule: Rule) -> None:
         verdict = rule.verdict([*laws[1:], few], Draft(tokens, (*laws[:3], few)), noise)
         assert 0 <= verdict.token < vocab
         assert not verdict.numerical
+
+
+@pytest.mark.parametrize("vocab", [5000, 49_152, 50_001])
+def test_long_rows_are_drawn_from_like_short_ones(vocab: int) -> None:
+    """The two-level search: the token's share of [0, 1) holds u, and tokens without mass own nothing."""
+    rng = np.random.default_rng(vocab)
+    weights = rng.random(vocab).astype(np.float32)
+    weights[rng.random(vocab) < 0.5] = 0.0
+    weights[:300] = 0.0  # a whole block without mass
+    law, sums = Law(vocab, None, weights), np.cumsum(weights, dtype=np.float64)
+    for u in [0.0, 1 - 2.0**-53, *rng.random(500)]:
+        x, goal = draw(law, u), u * sums[-1]
+        assert weights[x] > 0
+        assert sums[x] - weights[x] - 1e-6 <= goal <= sums[x] + 1e-6
