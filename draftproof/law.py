@@ -98,8 +98,10 @@ class LawMaker:
         if 0 < p.top_k < self._vocab:
             ids = top_k(logits, p.top_k)
             logits = logits[ids]
+        weights = logits - np.float32(top)
         with np.errstate(over="ignore"):  # a tiny temperature sends the others to -inf, which is right
-            weights = np.exp((logits - np.float32(top)) * np.float32(min(max(1 / p.temperature, 1e-30), 1e30)))
+            weights *= np.float32(min(max(1 / p.temperature, 1e-30), 1e30))
+            np.exp(weights, out=weights)  # in place: allocating costs as much as computing
         if p.top_p < 1:
             keep = _top_p(weights, p.top_p)
             ids, weights = (keep if ids is None else ids[keep]), weights[keep]
