@@ -16,6 +16,7 @@ ALLOWED: dict[str, set[str]] = {
     "noise": {"types"},
     "law": {"types"},
     "text": set(),
+    "cost": set(),
     "streaming": set(),
     "stops": {"types", "text"},
     "accept": CORE,
@@ -51,7 +52,17 @@ ALLOWED: dict[str, set[str]] = {
     "__main__": {"cli"},
     "": {"engine", "loading", "model", "stats", "types"},  # the lazy public names
 }
-NO_ARRAYS = ("scheduler", "kv.pages", "kv.table", "draft.ngram", "draft.prediction", "length.fixed", "stats", "stops")
+NO_ARRAYS = (
+    "scheduler",
+    "kv.pages",
+    "kv.table",
+    "draft.ngram",
+    "draft.prediction",
+    "length.fixed",
+    "stats",
+    "stops",
+    "cost",
+)
 ARRAY_LIBRARIES = {"numpy", "torch", "openvino", "scipy", "jax"}
 HEAVY_ONLY_IN = {"openvino": ("model.graph", "model.openvino", "model.load"), "torch": ("model.torch",)}
 
