@@ -1,6 +1,6 @@
 """The analytical cost model of speculative decoding: a scenario, never a claim about hardware.
 
-Leviathan et al. 2022 (theorem 3.8): with each draft token accepted independently with probability alpha, a step of draft
+Leviathan et al. 2022 (theorem 3.8): with each draft token accepted with probability alpha on its own, a step of draft
 length k emits (1 - alpha^(k+1)) / (1 - alpha) tokens on average and costs 1 + k c plain steps, c being the time of one
 draft step in plain steps. No array library, no clock.
 """
