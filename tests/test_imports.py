@@ -64,7 +64,10 @@ NO_ARRAYS = (
     "cost",
 )
 ARRAY_LIBRARIES = {"numpy", "torch", "openvino", "scipy", "jax"}
-HEAVY_ONLY_IN = {"openvino": ("model.graph", "model.openvino", "model.load"), "torch": ("model.torch",)}
+HEAVY_ONLY_IN = {
+    "openvino": ("model.graph", "model.openvino", "model.load", "verify.toy_openvino"),
+    "torch": ("model.torch",),
+}
 
 
 def name_of(path: Path) -> str:

@@ -36,6 +36,7 @@ class Ability(StrEnum):
     MIN_P = "min_p"
     STOP_TOKENS = "stop_tokens"
     STOP_STRINGS = "stop_strings"
+    CONTEXT = "context"  # says how many tokens prompt and output may have together, and ends there
     RULES = "rules"  # its accept rules can be called as functions
     LOSSY = "lossy"  # rules that change the law, by names of its own
     TEACHER = "teacher"  # logits of a given text, for worlds without an exact oracle
@@ -135,6 +136,11 @@ class EngineUnderTest(Protocol):
     @property
     def rules(self) -> tuple[str, ...]:
         """Exact rules that a job may name; ("",) if there is no choice."""
+        ...
+
+    @property
+    def context(self) -> int:
+        """Most tokens that prompt and output may have together; only with Ability.CONTEXT."""
         ...
 
     def describe(self) -> Mapping[str, str]:

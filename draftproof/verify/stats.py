@@ -52,8 +52,8 @@ class Looks:
     """
 
     alpha: float
-    fractions: tuple[float, ...] = (1 / 16, 1 / 4, 1.0)
-    shares: tuple[float, ...] = (0.05, 0.15, 0.8)
+    fractions: tuple[float, ...] = (1 / 64, 1 / 16, 1 / 4, 1.0)
+    shares: tuple[float, ...] = (0.02, 0.05, 0.13, 0.8)
 
     def __post_init__(self) -> None:
         if not 0.0 < self.alpha < 1.0:

@@ -27,7 +27,14 @@ TOY_CHECKS: tuple[Check, ...] = (
     *blackbox.CHECKS,
     *numerics.CHECKS,
 )
-NGRAM_CHECKS: tuple[Check, ...] = (law.LawJoint(), law.LawPenalties(), *bitwise.CHECKS, *ends.CHECKS, *stream.CHECKS)
+NGRAM_CHECKS: tuple[Check, ...] = (
+    law.LawJoint(coarser=2.0),
+    law.LawPenalties(),
+    *bitwise.CHECKS,
+    *ends.CHECKS,
+    *stream.CHECKS,
+)
+AGREEING_CHECKS: tuple[Check, ...] = (bitwise.Speculation(), *ends.CHECKS)
 REAL_CHECKS: tuple[Check, ...] = (
     law.LawTruncated(),
     *bitwise.CHECKS,
@@ -55,24 +62,30 @@ def legs(options: Options) -> list[Leg]:
 
     exact = tuple(r for r in options.rules if r in EXACT_RULES)
     if options.model == "toy":
-        drafts = options.drafts or ("model", "ngram")
-        pair = toy.pair()
-        measured = tuple(lossy.LossyDistance(r) for r in options.rules if r not in EXACT_RULES)
-        checks = {"model": (*(TOY_CHECKS if exact else ()), *measured), "ngram": NGRAM_CHECKS if exact else ()}
-        return [
-            Leg(
-                f"toy, {d} draft",
-                partial(ours.toy_engine, pair, options.folder, d, exact),
-                toy.world(pair),
-                checks[d],
-            )
-            for d in drafts
-        ]
+        return _toy_legs(options, exact)
     made = []
     for draft in options.drafts or ("ngram", options.model):
         engine = ours.real_engine(options.model, draft, exact, "int8")
         world = ours.real_world(engine, options.model)
         made.append(Leg(f"{options.model}, draft {draft}", lambda e=engine: e, world, REAL_CHECKS))  # type: ignore[misc]
+    return made
+
+
+def _toy_legs(options: Options, exact: tuple[str, ...]) -> list[Leg]:
+    """Greedy texts are told apart best where the draft is often right: the agreeing pair."""
+    from draftproof.verify.adapters import draftproof as ours
+
+    measured = tuple(lossy.LossyDistance(r) for r in options.rules if r not in EXACT_RULES)
+    plan: dict[str, dict[str, tuple[Check, ...]]] = {
+        "model": {"spread": (*TOY_CHECKS, *measured) if exact else measured, "agreeing": AGREEING_CHECKS * bool(exact)},
+        "ngram": {"spread": NGRAM_CHECKS * bool(exact)},
+    }
+    made = []
+    for draft in options.drafts or tuple(plan):
+        for name, checks in plan[draft].items():
+            pair = toy.pair(name)
+            engine = partial(ours.toy_engine, pair, options.folder / name, draft, exact)
+            made.append(Leg(f"toy {name}, {draft} draft", engine, toy.world(pair), checks))
     return made
 
 
@@ -98,4 +111,4 @@ def kill(mutant: Mutant, budget: Budget, seeds: Sequence[int]) -> Kill:
 
 def share(budget: Budget) -> float:
     """What one check of the default legs may spend of the budget."""
-    return budget.alpha / sum(map(statistical, (*TOY_CHECKS, *NGRAM_CHECKS)))
+    return budget.alpha / sum(map(statistical, (*TOY_CHECKS, *AGREEING_CHECKS, *NGRAM_CHECKS)))

@@ -4,7 +4,8 @@ The laws are spread out, depend on the whole prefix, and differ between target a
 batch mix-up, a wrong rule and a wrong draft all show in the output. Special tokens cannot appear: every hidden state
 carries a constant that the head turns into a large negative logit for them.
 
-Knows no engine, no parameters and no checks. `toy_model` computes the laws, `toy_files` writes the checkpoints.
+Knows no engine, no parameters and no checks. `toy_model` computes the laws, `toy_files` writes the checkpoints,
+and so does `toy_openvino`, which is to be imported apart since it imports OpenVINO.
 """
 
 from __future__ import annotations

@@ -47,6 +47,12 @@ def write_hf(toy: Toy, directory: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     named = {_name(name, _HF_TOP, "model.layers", _HF_LAYER) + ".weight": w for name, w in toy.tensors.items()}
     (directory / "model.safetensors").write_bytes(_safetensors(named))
+    write_json(toy, directory)
+    return directory
+
+
+def write_json(toy: Toy, directory: Path) -> None:
+    """The documents beside the weights: sizes, ends and the tokenizer."""
     ends = {"bos_token_id": BEGIN, "eos_token_id": toy.eos}
     documents = {
         "config": {**_config(toy), **ends},
@@ -63,7 +69,6 @@ def write_hf(toy: Toy, directory: Path) -> Path:
     }
     for name, document in documents.items():
         (directory / f"{name}.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    return directory
 
 
 def _name(name: str, top: Mapping[str, str], layers: str, parts: Mapping[str, str]) -> str:

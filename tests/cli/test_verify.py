@@ -41,7 +41,7 @@ class Stub:
 
     def legs(self, options: Options) -> list[Leg]:
         self.asked = options
-        return [leg(*self.checks, name="toy, model draft")]
+        return [leg(*self.checks, name="toy spread, model draft")]
 
     def mutant_matrix(self, budget: Budget, seeds: Any, said: Any) -> Iterator[Kill]:
         for kill in self.kills:
@@ -70,7 +70,7 @@ def test_all_holds(stub: Stub, capsys: pytest.CaptureFixture[str]) -> None:
     assert call() == 0
     seen = capsys.readouterr()
     assert "verdict: exact" in seen.out
-    assert "2/2 toy, model draft / ends/b: holds" in seen.err
+    assert "2/2 toy spread, model draft / ends/b: holds" in seen.err
     assert "\x1b[" not in seen.out + seen.err
     assert stub.asked is not None
     assert (stub.asked.model, stub.asked.rules, stub.asked.folder.name) == ("toy", ("all",), "toy")
@@ -97,7 +97,7 @@ def test_exit_status_and_files(stub: Stub, tmp_path: Path, check: FakeCheck, sta
     told = json.loads(paths["json"].read_text())
     assert told["verdict"] == verdict
     assert {"draftproof", "numpy", "python", "code"} <= set(told["versions"])
-    assert told["settings"]["engines"] == {"toy, model draft": {"version": "1"}}
+    assert told["settings"]["engines"] == {"toy spread, model draft": {"version": "1"}}
     root = ET.parse(paths["junit"]).getroot()
     assert (root.get("failures"), root.get("errors")) == (str(int(status == 1)), str(int(status == 3)))
     assert f"<h1>{verdict.capitalize()}</h1>" in paths["html"].read_text()
@@ -114,7 +114,7 @@ def test_budget_and_reproduction_line(stub: Stub, tmp_path: Path) -> None:
     assert line.startswith(
         "draftproof verify --rule block --quick --alpha 0.0001 --tv 0.05 --power 0.9 --seed 7 --leg "
     )
-    assert line.endswith("--leg 'toy, model draft' --checks a")
+    assert line.endswith("--leg 'toy spread, model draft' --checks a")
 
 
 def test_checks_and_legs_are_chosen(stub: Stub, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ CHECKS = {
     *(f"rules/{name}" for name in ("joint", "acceptance", "boundary", "pure")),
     *(f"law/{name}" for name in ("joint", "penalties", "filters", "masks", "ends")),
     *(f"bitwise/{name}" for name in ("speculation", "batch", "order", "abort", "preempt")),
-    *(f"ends/{name}" for name in ("pairs", "books", "streamed")),
+    *(f"ends/{name}" for name in ("pairs", "context", "books", "streamed")),
     "acceptance/counts",
     "stream/evidence",
     "blackbox/two-sample",
@@ -139,6 +139,8 @@ def answers(engine: EngineUnderTest) -> Iterator[object]:
     unseeded = [replace(job, seed=None) for job in jobs(engine.rules, stop=False)]
     yield len({s.tokens for s in engine.sample(unseeded[:1] * 5)})
     yield engine.sample(jobs(engine.rules, stop=False, max_tokens=30)[:12])
+    full = [tuple(n * i % 6 for i in range(engine.context - 3)) for n in range(1, 5)]
+    yield engine.sample([Job(prompt, Params(temperature=0.0, max_tokens=9, k=4), seed=1) for prompt in full])
 
 
 @cache

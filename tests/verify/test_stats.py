@@ -42,10 +42,10 @@ def test_alpha_spent_twice_is_noticed(wrong: type[Looks]) -> None:
 
 def test_looks_grow_to_the_whole_sample() -> None:
     looks = Looks(1e-6)
-    assert looks.sizes(1600) == (100, 400, 1600)
-    assert looks.sizes(1) == (1, 1, 1)
+    assert looks.sizes(6400) == (100, 400, 1600, 6400)
+    assert looks.sizes(1) == (1, 1, 1, 1)
     n = looks.samples_for(160, 0.99, 0.02)
-    assert power_at(n, 160, looks.alpha_at(2), 0.02) >= 0.99 > power_at(n, 160, looks.alpha_at(0), 0.02)
+    assert power_at(n, 160, looks.alpha_at(3), 0.02) >= 0.99 > power_at(n, 160, looks.alpha_at(0), 0.02)
     assert looks.adjusted(0, 0.9) == 1.0
 
 

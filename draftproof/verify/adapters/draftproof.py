@@ -52,6 +52,10 @@ class DraftproofEngine:
     def eos(self) -> tuple[int, ...]:
         return self._engine.target.info.eos_ids
 
+    @property
+    def context(self) -> int:
+        return self._engine.context
+
     def describe(self) -> Mapping[str, str]:
         settings = {k: str(v) for k, v in self._engine.target.info.settings.items()}
         versions = {name: version(name) for name in ("draftproof", "numpy", "openvino")}

@@ -5,18 +5,29 @@ Knows, of each rule, only the probability that the first draft token of a step i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
 
 from draftproof.verify import oracle
 from draftproof.verify.checks.base import BaseCheck
 from draftproof.verify.checks.common import Tokens, prompts, sound
 from draftproof.verify.contract import Ability, Budget, EngineUnderTest, Job, Params, Result, Sample, World
-from draftproof.verify.stats import bernoulli_sum_test, detectable_bias
+from draftproof.verify.stats import Looks, bernoulli_sum_test, detectable_bias
 
 _COUNT = {"quick": 1_500, "default": 12_000, "deep": 60_000}
 _KNOWN = ("token", "block", "sampled", "coupled")
 _STEPS = 3  # steps of a sample that are looked at: state that goes stale shows from the second on
+
+
+class Row(NamedTuple):
+    """Acceptance in one step: what p and q say, and what was seen."""
+
+    name: str
+    expected: float
+    seen: float
+    samples: int
 
 
 class AcceptanceCounts(BaseCheck):
@@ -29,46 +40,54 @@ class AcceptanceCounts(BaseCheck):
         rules = [r for r in engine.rules if r in _KNOWN]
         if world.draft is None or not rules:
             return self.untested("the draft's law is not known: acceptance has no law to be compared with")
-        share = alpha / (len(rules) * _STEPS)
-        lowest, count, seen = 1.0, _COUNT[budget.level], 0
-        expected_seen: list[tuple[str, float, float, int]] = []
+        claims, count, lowest, seen = len(rules) * _STEPS, _COUNT[budget.level], 1.0, 0
+        looks = Looks(alpha / claims)
+        rows: list[Row] = []
         for rule in rules:
-            accepted = _observe(engine, world, rule, count, budget.seed)
-            for step, pairs in enumerate(accepted):
-                if not pairs:
-                    return self.untested(f"rule {rule or 'default'}: nothing was proposed in step {step + 1}")
-                hits, probs = sum(a for a, _ in pairs), [p for _, p in pairs]
-                p_value, seen = bernoulli_sum_test(hits, probs), seen + len(pairs)
-                lowest = min(lowest, p_value)
-                expected_seen.append(
-                    (str(step + 1) if step else rule, sum(probs) / len(probs), hits / len(pairs), len(pairs))
-                )
-                if p_value <= share:
-                    wrong = {
-                        "rule": rule,
-                        "step": step + 1,
-                        "expected": sum(probs) / len(probs),
-                        "seen": hits / len(pairs),
-                    }
-                    return self.fails(
-                        seen, {**wrong, "samples": len(pairs), "k": 1}, p_value, {"acceptance": _plot(expected_seen)}
-                    )
-        bias = detectable_bias([0.5] * count, share, budget.power)
-        result = self.holds(seen, f"a bias of {bias:.3f} would be seen", {"acceptance": _plot(expected_seen)})
-        return replace(result, p_value=min(1.0, lowest * len(rules) * _STEPS), detectable_tv=bias, power=budget.power)
+            for look, found in enumerate(_observe(engine, world, rule, looks.sizes(count), budget.seed)):
+                if not all(found):
+                    return self.untested(f"rule {rule or 'default'}: nothing was proposed in a step before the third")
+                tested = [(bernoulli_sum_test(hits, chances), hits, chances) for hits, chances in map(_sums, found)]
+                p_value, hits, chances = min(tested, key=lambda t: t[0])
+                lowest = min(lowest, looks.adjusted(look, p_value))
+                if p_value <= looks.alpha_at(look):
+                    wrong = _row(tested.index((p_value, hits, chances)), rule, hits, chances)
+                    plots = {"acceptance": _plot([*rows, wrong])}
+                    return self.fails(seen + sum(map(len, found)), _witness(rule, wrong), lowest * claims, plots)
+            rows += [_row(step, rule, *_sums(pairs)) for step, pairs in enumerate(found)]
+            seen += sum(map(len, found))
+        bias = detectable_bias([0.5] * count, looks.alpha_at(len(looks) - 1), budget.power)
+        result = self.holds(seen, f"a bias of {bias:.3f} would be seen", {"acceptance": _plot(rows)})
+        return replace(result, p_value=min(1.0, lowest * claims), detectable_tv=bias, power=budget.power)
 
 
-def _observe(engine: EngineUnderTest, world: World, rule: str, count: int, seed: int) -> list[list[tuple[bool, float]]]:
-    """For each of the first steps: (accepted, its probability) of the samples that reached it with a proposal."""
+def _sums(pairs: Sequence[tuple[bool, float]]) -> tuple[int, list[float]]:
+    return sum(a for a, _ in pairs), [p for _, p in pairs]
+
+
+def _row(step: int, rule: str, hits: int, chances: Sequence[float]) -> Row:
+    n = len(chances)
+    return Row(str(step + 1) if step else rule, sum(chances) / n, hits / n, n)
+
+
+def _witness(rule: str, row: Row) -> dict[str, object]:
+    return {"rule": rule, "step": row.name, "expected": row.expected, "seen": row.seen, "samples": row.samples, "k": 1}
+
+
+def _observe(
+    engine: EngineUnderTest, world: World, rule: str, sizes: Sequence[int], seed: int
+) -> Iterator[list[list[tuple[bool, float]]]]:
+    """At each size, for each of the first steps: (accepted, its probability) of the samples that proposed in it."""
     params, some = Params(max_tokens=2 * _STEPS, k=1, rule=rule), prompts(world, 4)
-    jobs = [Job(some[n % len(some)], params, seed=seed * 1_000_003 + n) for n in range(count)]
+    jobs = [Job(some[n % len(some)], params, seed=seed * 1_000_003 + n) for n in range(sizes[-1])]
     chances: dict[tuple[Tokens, Tokens], float] = {}
     found: list[list[tuple[bool, float]]] = [[] for _ in range(_STEPS)]
-    for start in range(0, count, 1000):
-        part = jobs[start : start + 1000]
-        for job, sample in zip(part, sound(part, engine.sample(part)), strict=True):
-            _add(found, world, job, sample, chances)
-    return found
+    for begin, end in pairwise((0, *sizes)):
+        for start in range(begin, end, 1000):
+            part = jobs[start : min(start + 1000, end)]
+            for job, sample in zip(part, sound(part, engine.sample(part)), strict=True):
+                _add(found, world, job, sample, chances)
+        yield found
 
 
 def _add(
@@ -88,7 +107,7 @@ def _add(
         place += count.accepted + 1
 
 
-def _plot(rows: Sequence[tuple[str, float, float, int]]) -> dict[str, object]:
+def _plot(rows: Sequence[Row]) -> dict[str, object]:
     names, expected, seen, n = zip(*rows, strict=True)
     return {"positions": list(names), "expected": list(expected), "seen": list(seen), "n": list(n)}
 

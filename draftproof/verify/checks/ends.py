@@ -99,6 +99,43 @@ class Pairs(BaseCheck):
                 yield replace(base, stop_token_ids=(stream.tokens[offset],), min_tokens=min(first, limit))
 
 
+class Context(BaseCheck):
+    name = "ends/context"
+    claim = "the context limit ends the output where it ends without speculation, at every offset of a block"
+    needs = frozenset({Ability.PLAIN, Ability.CONTEXT})
+
+    def _run(self, engine: EngineUnderTest, world: World, budget: Budget, alpha: float) -> Result:
+        del budget, alpha
+        asked, wanted = list[Job](), list[Sample]()
+        for left in range(1, _MOST_K + 3):
+            for job, plain in _at_limit(engine, world, left):
+                if not job.params.stop_token_ids and (len(plain.tokens), plain.finish) != (left, "length"):
+                    seen_so = {"expected": left, "seen": len(plain.tokens), "finish": plain.finish}
+                    return self.fails(1, {"prompt tokens": len(job.prompt), "k": 0, **seen_so})
+                for k in range(1, _MOST_K + 1):
+                    params = replace(job.params, k=k, rule=engine.rules[k % len(engine.rules)])
+                    asked.append(replace(job, params=params))
+                    wanted.append(plain)
+        for job, plain, seen in zip(asked, wanted, sound(asked, engine.sample(asked)), strict=True):
+            if (seen.tokens, seen.finish) != (plain.tokens, plain.finish):
+                expected, got = (plain.tokens, plain.finish), (seen.tokens, seen.finish)
+                where = {"prompt tokens": len(job.prompt), "k": job.params.k, "rule": job.params.rule}
+                return self.fails(len(asked), {**where, "expected": expected, "seen": got})
+        return self.holds(len(asked), f"{len(asked)} outputs that end at {engine.context} tokens")
+
+
+def _at_limit(engine: EngineUnderTest, world: World, left: int) -> Iterator[tuple[Job, Sample]]:
+    """A plain run that the context ends after `left` tokens, and one with a stop token right there as well."""
+    names = oracle.words(world)
+    prompt = tuple(names[i * (i + left) % len(names)] for i in range(engine.context - left))
+    job = Job(prompt, _greedy(max_tokens=_LENGTH, k=0), seed=1)
+    plain = sound([job], engine.sample([job]))[0]
+    yield job, plain
+    if Ability.STOP_TOKENS in engine.abilities:
+        stopped = replace(job, params=replace(job.params, stop_token_ids=plain.tokens[-1:]))
+        yield stopped, sound([stopped], engine.sample([stopped]))[0]
+
+
 class Books(BaseCheck):
     name = "ends/books"
     claim = "tokens, log-probabilities, usage and statistics agree, and nothing behind a stop is counted"
@@ -191,4 +228,4 @@ class Streamed(BaseCheck):
         return self.holds(len(asked))
 
 
-CHECKS = (Pairs(), Books(), Streamed())
+CHECKS = (Pairs(), Context(), Books(), Streamed())

@@ -47,9 +47,12 @@ class LawCheck(BaseCheck):
 
     statistical = True
     variants: ClassVar[tuple[Params, ...]]
-    coarser: ClassVar[float] = 2.0  # the distance that must be seen, in the budget's units
+    coarser: float = 2.0  # the distance that must be seen, in the budget's units
     length: ClassVar[int] = 3  # output tokens that are looked at
     least_tv: ClassVar[float] = 0.0  # where samples are dear, no smaller distance is looked for
+
+    def __init__(self, coarser: float | None = None) -> None:
+        self.coarser = coarser or self.coarser
 
     def _run(self, engine: EngineUnderTest, world: World, budget: Budget, alpha: float) -> Result:
         every = groups(world, engine, self._variants(world, engine), self.length)

@@ -59,6 +59,32 @@ class LimitBetweenSteps(Honest):  # 30
     ending_type = _LimitBetweenSteps
 
 
+class ContextBetweenSteps(Honest):
+    """The context limit is looked at between steps only, so the last block may run over it."""
+
+    def admit(self, job: Job) -> Live:
+        live = super().admit(job)
+        live.ending.limit = job.params.max_tokens
+        return live
+
+    def draft_length(self, live: Live) -> int:
+        return live.job.params.k
+
+    def commit(self, live: Live, draft: Draft, verdict: Verdict, rows: Sequence[Tokens]) -> None:
+        super().commit(live, draft, verdict, rows)
+        if len(live.context) >= self.context:
+            live.finish = live.finish or "length"
+
+
+class ContextWholeBlocks(Honest):
+    """The output ends where no whole block fits into the context any more."""
+
+    def commit(self, live: Live, draft: Draft, verdict: Verdict, rows: Sequence[Tokens]) -> None:
+        super().commit(live, draft, verdict, rows)
+        if len(live.context) + live.job.params.k >= self.context:
+            live.finish = live.finish or "length"
+
+
 class _StringsWithinSteps(Ending):
     def push(self, tokens: Sequence[int]) -> Cut:
         self.before = max(self.before, len(self.text))

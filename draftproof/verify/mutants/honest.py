@@ -35,7 +35,7 @@ class Honest(Batches):
     can = _ALL
     looks_up = False  # drafts are looked up in the text, not drawn from the world's draft
     shortens = False  # whether the last draft is no longer than what could be emitted
-    context = 4096
+    context = 1024
 
     parts: Rules = Rules()
     exposed: Rules | None = None  # what `rule` shows, if not the rules that run
