@@ -1,11 +1,13 @@
 """The exact acceptance rules: pure functions (rows of p, Draft, Noise) -> Verdict.
 
 `rows[i]` is the target law at position i of the block, i = 0 .. k; a rule reads no row that it does not need, because a
-row costs a softmax over the vocabulary. Rules know nothing of models, caches or stop rules, and hold no state.
+row costs a softmax over the vocabulary. Of a tree, `rows[n]` is the law behind node n. Rules know nothing of models,
+caches or stop rules, and hold no state.
 
 Sources: token rule, Leviathan et al. 2022 (algorithm 1) and Chen et al. 2023 (algorithm 2); block rule, Sun et al.
 2024 ("Block Verification Accelerates Speculative Decoding", algorithm 2); coupled rule, Daliri et al. 2024 (Gumbel
-coupling).
+coupling); trees, Miao et al. 2023 ("SpecInfer", multi-step sampling), and without replacement Jeon et al. 2024
+("Recursive Speculative Decoding") and Yang et al. 2024 ("Multi-Candidate Speculative Decoding").
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
+from draftproof import tree
 from draftproof.noise import Noise, Purpose
 from draftproof.types import Draft, Floats, Kind, Law, Verdict
 
@@ -98,6 +102,8 @@ def claimed(draft: Draft, i: int) -> float:
 
 def token_rule(rows: Rows, draft: Draft, noise: Noise) -> Verdict:
     """Accept token i iff u * q(x) < p(x), strictly, so that p(x) = 0 is never accepted, not even with u = 0."""
+    if draft.parents:
+        return _walk(rows, draft, noise, _child_by_rejection)
     for i, x in enumerate(draft.tokens):
         q = claimed(draft, i)
         if not noise.uniform(i, Purpose.ACCEPT) * q < rows[i].prob(x):
@@ -108,9 +114,10 @@ def token_rule(rows: Rows, draft: Draft, noise: Noise) -> Verdict:
 def block_rule(rows: Rows, draft: Draft, noise: Noise) -> Verdict:
     """Verify the block as a whole; the last passed test counts. Never accepts less than the token rule on average.
 
-    For point masses the token rule accepts as much and reads fewer rows, so it stands in.
+    For point masses the token rule accepts as much and reads fewer rows, so it stands in. So it does for trees, even
+    for those that came out as chains: a rule that is chosen by what was drawn would not be exact.
     """
-    if all(q.is_point for q in draft.laws):
+    if draft.parents or all(q.is_point for q in draft.laws):
         return token_rule(rows, draft, noise)
     k = len(draft.tokens)
     ratios = [1.0]  # r_0 .. r_i: probability scale that is left after i tokens
@@ -135,6 +142,8 @@ def _block_threshold(rows: Rows, draft: Draft, ratio: float, n: int) -> float:
 
 def sampled_rule(rows: Rows, draft: Draft, noise: Noise) -> Verdict:
     """Emit the target's own samples, and go on only while they equal the draft. Exact for any proposer at all."""
+    if draft.parents:
+        return _walk(rows, draft, noise, _child_by_sample)
     for i, x in enumerate(draft.tokens):
         y = draw(rows[i], noise.sample(i))
         if y != x:
@@ -145,12 +154,81 @@ def sampled_rule(rows: Rows, draft: Draft, noise: Noise) -> Verdict:
 
 def coupled_rule(rows: Rows, draft: Draft, noise: Noise) -> Verdict:
     """Like the sampled rule, with the race that the draft's own token was drawn with, so that they agree more often."""
+    if draft.parents:
+        return _walk(rows, draft, noise, _child_by_race)
     for i, x in enumerate(draft.tokens):
         y = noise.race(i).winner(rows[i])
         if y != x:
             return Verdict(i, y, Kind.RESIDUAL)
     k = len(draft.tokens)
     return Verdict(k, noise.race(k).winner(rows[k]), Kind.BONUS)
+
+
+class _Choice(NamedTuple):
+    """The child that stands, or the token that is emitted because none does."""
+
+    child: int  # 0: none
+    token: int
+    numerical: bool = False
+
+
+_Chooser = Callable[[Law, Draft, Sequence[int], int, Noise], _Choice]
+
+
+def _walk(rows: Rows, draft: Draft, noise: Noise, choose: _Chooser) -> Verdict:
+    """From node to node of a tree, while one of the children stands."""
+    below, path, node = tree.children(draft.parents), list[int](), 0
+    while True:
+        choice = choose(rows[node], draft, below[node], len(path), noise)
+        if not choice.child:
+            kind = Kind.RESIDUAL if below[node] else Kind.BONUS
+            return Verdict(len(path), choice.token, kind, choice.numerical, tuple(path))
+        node = choice.child
+        path.append(node)
+
+
+def _carrier(draft: Draft, siblings: Sequence[int], token: int) -> _Choice:
+    return _Choice(next((n for n in siblings if draft.tokens[n - 1] == token), 0), token)
+
+
+def _child_by_sample(p: Law, draft: Draft, siblings: Sequence[int], depth: int, noise: Noise) -> _Choice:
+    return _carrier(draft, siblings, draw(p, noise.sample(depth)))
+
+
+def _child_by_race(p: Law, draft: Draft, siblings: Sequence[int], depth: int, noise: Noise) -> _Choice:
+    return _carrier(draft, siblings, noise.race(depth).winner(p))
+
+
+def _child_by_rejection(p: Law, draft: Draft, siblings: Sequence[int], depth: int, noise: Noise) -> _Choice:
+    """The token rule for one sibling after the other, each against what its elder siblings left of p.
+
+    A point mass stands with what is left of its token, and otherwise takes that away: point masses together are one
+    sample of p. An accept uniform belongs to its node, the last draw to the depth, at which a step visits one node.
+    """
+    shares = [claimed(draft, n - 1) for n in siblings]
+    left, numerical = p, False
+    if not all(draft.laws[n - 1].is_point for n in siblings):
+        for at, n in enumerate(siblings):
+            _check_removed(draft, siblings[:at], n)
+            if noise.uniform(n - 1, Purpose.ACCEPT) * shares[at] < left.prob(draft.tokens[n - 1]):
+                return _Choice(n, draft.tokens[n - 1])
+            weights = excess(left, draft.laws[n - 1], 1.0)
+            numerical = not weights.any()  # see _after_rejection
+            if numerical:
+                break
+            left = Law(p.vocab, p.ids, weights)
+        siblings = ()
+    choice = _carrier(draft, siblings, draw(left, noise.uniform(depth, Purpose.NEXT)))
+    return choice._replace(numerical=numerical)
+
+
+def _check_removed(draft: Draft, elder: Sequence[int], n: int) -> None:
+    for e in elder:
+        if draft.laws[n - 1].prob(draft.tokens[e - 1]) > 0.0:
+            raise ProposerError(
+                f"the law of node {n} gives mass to token {draft.tokens[e - 1]} of its elder sibling, node {e}: "
+                "siblings are distinct, so state the law without it"
+            )
 
 
 def _draw_apart(q: Law, noise: Noise, offset: int) -> int:

@@ -21,6 +21,7 @@ from draftproof.law import LawMaker
 from draftproof.length.base import LengthPolicy
 from draftproof.length.fixed import FixedLength
 from draftproof.model.base import TargetModel
+from draftproof.nodes import checked, granted
 from draftproof.scheduler import Limits, Scheduler
 from draftproof.stats import trim
 from draftproof.step import Job, Rule, decode_step
@@ -28,7 +29,6 @@ from draftproof.stops import Ending
 from draftproof.streaming import Stream
 from draftproof.text import TokenBytes
 from draftproof.types import (
-    Draft,
     Finish,
     Kind,
     Output,
@@ -90,6 +90,7 @@ class Engine:
 
     Args:
         k: draft length of requests that do not name one; None: DEFAULT_K with a proposer, 0 without.
+        nodes: most nodes of a tree draft; 0: chains only. More than 0 needs a target that was loaded with trees.
         max_running: most sequences in one step.
         settings: what else to state as the resolved configuration, beside the model's own.
     """
@@ -101,6 +102,7 @@ class Engine:
         proposer: Proposer | None = None,
         *,
         k: int | None = None,
+        nodes: int = 0,
         max_running: int = 16,
         lengths: LengthPolicy | None = None,
         settings: Mapping[str, object] | None = None,
@@ -118,7 +120,8 @@ class Engine:
         info = target.info
         self.settings: Mapping[str, object] = {**info.settings, **(settings or {})}
         self.pool = PagePool(info.pages, info.page_size)
-        self.context = min(info.context, info.pages * info.page_size - info.min_rows)
+        self._nodes = checked(nodes, info, self.speculates)
+        self.context = min(info.context, info.pages * info.page_size - max(info.min_rows, nodes))
         self._lengths = lengths or FixedLength()
         limits = Limits(max_running, info.max_rows, info.min_rows, self.context)
         self.scheduler = Scheduler(self.pool, limits, self._lengths)
@@ -141,7 +144,8 @@ class Engine:
         stop_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self._eos)
         seed = secrets.randbits(64) if params.seed is None else params.seed
         k = self._k if params.k is None else params.k
-        request = Request(self._next, tokens, params, seed, k, stop_ids, expected)
+        nodes = granted(self._nodes, self.target.info, params.rule, k)
+        request = Request(self._next, tokens, params, seed, k, stop_ids, expected, nodes)
         laws = LawMaker(params, stop_ids, self.target.info.vocab)
         sequence = self.scheduler.add(request)
         self._live[request.id] = _Live(Job(sequence, laws, rule, Ending(request, self.tokenizer, self.context)))
@@ -192,8 +196,8 @@ class Engine:
         done = decode_step(items, [live.job for live in lives], self.target, self.proposer)
         other = perf_counter() - began - done.draft_seconds - done.verify_seconds
         seconds = Seconds(done.draft_seconds, done.verify_seconds, other)
-        for live, origin, run, draft in zip(lives, origins, done.runs, done.drafts, strict=True):
-            live.job.sequence.steps.append(_trace(live, origin, run, draft, len(items), seconds))
+        for live, origin, run, proposed in zip(lives, origins, done.runs, done.proposed, strict=True):
+            live.job.sequence.steps.append(_trace(live, origin, run, proposed, len(items), seconds))
             if run is not None:
                 live.logprobs.extend(run.logprobs)
                 self._lengths.observe(live.job.sequence, run)
@@ -297,12 +301,14 @@ class Engine:
         self.pool.audit(s.table for s in [*self.scheduler.running, *self.scheduler.waiting])
 
 
-def _trace(live: _Live, origin: int, run: Run | None, draft: Draft, batch: int, seconds: Seconds) -> StepTrace:
+def _trace(
+    live: _Live, origin: int, run: Run | None, proposed: tuple[int, ...], batch: int, seconds: Seconds
+) -> StepTrace:
     """A step that only read a part of the prompt emitted nothing, but took its time."""
     name = live.job.sequence.request.id
     if run is None:
         return StepTrace(name, origin, (), 0, (), Kind.PROMPT, batch, seconds)
-    kind, proposed = run.kinds[-1] if run.kinds else Kind.BONUS, draft.tokens[: run.proposed]
+    kind = run.kinds[-1] if run.kinds else Kind.BONUS
     return StepTrace(name, origin, proposed, run.accepted, run.tokens, kind, batch, seconds, run.tv, run.numerical)
 
 

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from draftproof import tree
 from draftproof.types import Floats, Ids, Law, RequestError, SamplingParams
 
 _FIRST_LOOK = 1024  # tokens sorted at first when top-p looks for its prefix
@@ -114,14 +115,21 @@ class LawMaker:
 class LawRows(Sequence[Law]):
     """The laws at the positions of one block, each made when first asked for.
 
-    Row i is the law after draft tokens 0 .. i-1, with penalties and min-tokens advanced by them (I4).
+    Row i is the law after draft tokens 0 .. i-1, of a tree with `parents` the law after node i along its own path, with
+    penalties and min-tokens advanced by them (I4).
     """
 
     def __init__(
-        self, maker: LawMaker, logits: Floats, prompt: Sequence[int], output: Sequence[int], draft: Sequence[int]
+        self,
+        maker: LawMaker,
+        logits: Floats,
+        prompt: Sequence[int],
+        output: Sequence[int],
+        draft: Sequence[int],
+        parents: Sequence[int] = (),
     ) -> None:
         self._maker, self._logits, self._prompt = maker, logits, prompt
-        self._output, self._draft = list(output), list(draft)
+        self._output, self._draft, self._parents = list(output), list(draft), parents or range(len(draft))
         self._made: dict[int, Law] = {}
 
     def __len__(self) -> int:
@@ -131,8 +139,8 @@ class LawRows(Sequence[Law]):
         if not 0 <= i < len(self):
             raise IndexError(i)
         if i not in self._made:
-            output = self._output + self._draft[:i] if i else self._output
-            self._made[i] = self._maker.law(self._logits[i], self._prompt, output)
+            drafted = [self._draft[node - 1] for node in tree.path(self._parents, i)]
+            self._made[i] = self._maker.law(self._logits[i], self._prompt, self._output + drafted)
         return self._made[i]
 
 

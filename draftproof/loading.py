@@ -9,12 +9,16 @@ from draftproof.draft.model import ModelProposer
 from draftproof.draft.ngram import NgramProposer
 from draftproof.draft.none import NoProposer
 from draftproof.draft.prediction import PredictionProposer
+from draftproof.draft.suffix import SuffixProposer
 from draftproof.engine import Engine
 from draftproof.model.checkpoint import ModelError
 from draftproof.model.fetch import Progress, silent
 from draftproof.model.load import Loaded, ModelOptions, load_model
 
-DRAFTS = "none, ngram, ngram:SHORTEST-LONGEST, prediction, or a model (name or path) with the target's vocabulary"
+DRAFTS = (
+    "none, ngram, ngram:SHORTEST-LONGEST, suffix, suffix:SHORTEST, prediction, "
+    "or a model (name or path) with the target's vocabulary"
+)
 
 
 def load(
@@ -22,6 +26,7 @@ def load(
     draft: str | Proposer = "ngram",
     *,
     k: int | None = None,
+    nodes: int = 0,
     max_running: int = 16,
     options: ModelOptions | None = None,
     draft_options: ModelOptions | None = None,
@@ -31,17 +36,21 @@ def load(
 
     Args:
         model: smollm2, a .gguf file, an OpenVINO or Hugging Face directory, or a Hugging Face name.
-        draft: none; ngram or ngram:2-4 (sizes looked up); prediction; a second model like `model`; or a Proposer.
+        draft: none; ngram or ngram:2-4 (sizes looked up); suffix or suffix:2 (shortest match); prediction; a second
+            model like `model`; or a Proposer. suffix:2,remember=100000 also looks into so many tokens of earlier
+            outputs: users can then tell by timing what others were answered (see SuffixProposer).
         k: draft length of requests that do not name one.
+        nodes: most nodes of a tree draft, for proposers that make trees; 0: chains only.
         progress: gets a short message when a long phase begins.
     Raises:
         ModelError: one line that says what is wrong and what to do.
     """
-    loaded = load_model(model, options, progress)
+    options = options or ModelOptions()
+    loaded = load_model(model, replace(options, trees=options.trees or nodes > 0), progress)
     name = draft if isinstance(draft, str) else type(draft).__name__
     found = _proposer(draft, loaded, draft_options or ModelOptions(), progress) if isinstance(draft, str) else draft
     settings = {"draft": name, **_draft_settings(found)}
-    return Engine(loaded.model, loaded.tokenizer, found, k=k, max_running=max_running, settings=settings)
+    return Engine(loaded.model, loaded.tokenizer, found, k=k, nodes=nodes, max_running=max_running, settings=settings)
 
 
 def _draft_settings(proposer: Proposer) -> dict[str, object]:
@@ -60,6 +69,8 @@ def _proposer(draft: str, target: Loaded, options: ModelOptions, progress: Progr
         return PredictionProposer(vocab)
     if name == "ngram":
         return NgramProposer(vocab, *_sizes(draft, sizes))
+    if name == "suffix":
+        return _suffix(draft, sizes, vocab)
     return _draft_model(draft, target, options, progress)
 
 
@@ -74,6 +85,19 @@ def _sizes(draft: str, text: str) -> tuple[int, ...]:
     if not 1 <= sizes[0] <= sizes[1]:
         raise ModelError(f"draft {draft!r}: write the n-gram sizes as in ngram:2-4, the shorter first, from 1 up")
     return sizes
+
+
+def _suffix(draft: str, text: str, vocab: int) -> SuffixProposer:
+    if not text:
+        return SuffixProposer(vocab)
+    shortest, remembers, most = text.partition(",remember=")
+    try:
+        return SuffixProposer(vocab, int(shortest), int(most) if remembers else 0)
+    except ValueError as error:
+        raise ModelError(
+            f"draft {draft!r}: write suffix:2 (tokens that must match, from 1 up) or suffix:2,remember=100000 "
+            "(tokens of earlier outputs, from 2 up)"
+        ) from error
 
 
 def _draft_model(draft: str, target: Loaded, options: ModelOptions, progress: Progress) -> Proposer:

@@ -19,7 +19,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from draftproof.accept import Rows, claimed, draw, excess
+from draftproof.accept import ProposerError, Rows, claimed, draw, excess
 from draftproof.noise import Noise, Purpose
 from draftproof.types import Draft, Kind, Law, RequestError, Verdict
 
@@ -42,6 +42,8 @@ class LossyRule(ABC):
     def fallback(self, p: Law, q: Law) -> Law: ...
 
     def verdict(self, rows: Rows, draft: Draft, noise: Noise) -> Verdict:
+        if draft.parents:
+            raise ProposerError(f"a tree was drafted, but the lossy rule {self.name!r} judges only chains")
         k = len(draft.tokens)
         for i, x in enumerate(draft.tokens):
             q = draft.laws[i]

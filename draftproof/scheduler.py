@@ -36,12 +36,21 @@ class Sequence:
 
 
 class Item(NamedTuple):
-    """Feed tokens[start:end]. If that reaches the last token, decode: draft up to `k` tokens and judge them."""
+    """Feed tokens[start:end]. If that reaches the last token, decode: draft up to `k` tokens and judge them.
+
+    The draft may be a tree of up to `nodes` nodes, `k` deep.
+    """
 
     sequence: Sequence
     start: int
     end: int
     k: int
+    nodes: int = 0
+
+    @property
+    def drafted(self) -> int:
+        """Most rows that the draft may take."""
+        return max(self.k, self.nodes)
 
     @property
     def decodes(self) -> bool:
@@ -65,14 +74,17 @@ class Scheduler:
         self._turn = 0  # id of the request that comes first in the next step
 
     def add(self, request: Request) -> Sequence:
-        most = min(len(request.prompt) + request.params.max_tokens, self._limits.context) + self._limits.min_rows
+        most = min(len(request.prompt) + request.params.max_tokens, self._limits.context)
+        most += max(self._limits.min_rows, request.nodes)  # rows behind the end: filled up, or of a tree
         if self._pages(most) > self._pool.total:
             raise RequestError(
                 f"prompt and max_tokens need {self._pages(most)} KV pages, the pool has {self._pool.total}: "
                 "lower max_tokens or give the model more KV memory"
             )
-        if request.k + 2 * self._limits.min_rows - 1 > self._limits.rows:  # what _item cannot cut must fit whole
-            raise RequestError(f"k={request.k} does not fit into a step of {self._limits.rows} rows: lower k")
+        for name, drafted in (("k", request.k), ("nodes", request.nodes)):
+            if drafted + 2 * self._limits.min_rows - 1 > self._limits.rows:  # what _item cannot cut must fit whole
+                rows = self._limits.rows
+                raise RequestError(f"{name}={drafted} does not fit into a step of {rows} rows: lower {name}")
         sequence = Sequence(request, PageTable(self._pool))
         self.waiting.append(sequence)
         return sequence
@@ -113,7 +125,7 @@ class Scheduler:
         total, least = len(sequence.tokens), self._limits.min_rows
         k = self._draft_length(sequence)
         start = max(0, min(sequence.table.length, total - least if k + 1 < least else total - 1))
-        whole = Item(sequence, start, total, k)
+        whole = Item(sequence, start, total, k, sequence.request.nodes if k else 0)
         if self.rows(whole) <= budget:
             return whole
         end = min(start + budget, total - least)  # the rest is a chunk too: a decode step is never cut
@@ -126,7 +138,7 @@ class Scheduler:
         return max(0, min(self._lengths.choose(sequence), request.k, left - 1, self._limits.context - total - 1))
 
     def rows(self, item: Item) -> int:
-        return max(item.end - item.start + item.k, self._limits.min_rows)
+        return max(item.end - item.start + item.drafted, self._limits.min_rows)
 
     def _missing(self, item: Item) -> int:
         return max(0, self._pages(item.start + self.rows(item)) - len(item.sequence.table.pages))

@@ -6,14 +6,15 @@ are fed, and the step decodes once they reach the last token.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from draftproof import tree
 from draftproof.accept import ProposerError, Rows
 from draftproof.draft.base import Ask, Proposer, Seen
 from draftproof.kv.table import reserve
@@ -51,10 +52,11 @@ class Job:
 
 
 class Done(NamedTuple):
-    """Runs of the items that decoded (None for the others), and the seconds in both kinds of model passes."""
+    """Runs of the items that decoded (None for the others) with the tokens that count as proposed, and the seconds in
+    both kinds of model passes."""
 
     runs: list[Run | None]
-    drafts: list[Draft]
+    proposed: list[tuple[int, ...]]
     draft_seconds: float
     verify_seconds: float
 
@@ -67,7 +69,7 @@ def decode_step(items: Sequence[Item], jobs: Sequence[Job], target: TargetModel,
     rows = [_rows(item, draft, target.info.min_rows) for item, draft in zip(items, drafts, strict=True)]
     with reserve([(i.sequence.table, i.start, len(r)) for i, r in zip(items, rows, strict=True)]) as slots:
         target.copy_pages(slots.copies)
-        chunks = [_chunk(i, r) for i, r in zip(items, rows, strict=True)]
+        chunks = [_chunk(*work) for work in zip(items, drafts, rows, strict=True)]
         before = perf_counter()
         out = target.forward(chunks)  # one ragged pass, k + 1 rows a decoding sequence
         verified = perf_counter() - before
@@ -75,11 +77,14 @@ def decode_step(items: Sequence[Item], jobs: Sequence[Job], target: TargetModel,
         laws = [_laws(*work) for work in zip(jobs, drafts, logits, strict=True)]
         verdicts = [_judge(*work) for work in zip(items, jobs, drafts, noises, laws, strict=True)]
         runs = [_cut(*work) for work in zip(jobs, drafts, verdicts, laws, logits, strict=True)]
+        paths = [_path(*work) for work in zip(drafts, verdicts, runs, strict=True)]
+        _gather(items, paths, target)
         slots.commit([_committed(item, run) for item, run in zip(items, runs, strict=True)])
     for item, run in zip(items, runs, strict=True):
         _append(item.sequence, run)
-    proposer.observe(_seen(items, chunks, runs, out.hidden))
-    return Done(runs, drafts, drafted - began, verified)
+    proposer.observe(_seen(items, chunks, paths, runs, out.hidden))
+    proposed = [_proposed(*work) for work in zip(drafts, paths, runs, strict=True)]
+    return Done(runs, proposed, drafted - began, verified)
 
 
 def _propose(
@@ -87,21 +92,25 @@ def _propose(
 ) -> list[Draft]:
     drafts = [Draft() for _ in items]
     asking = [n for n, item in enumerate(items) if item.decodes and item.k]
-    asks = [Ask(jobs[n].sequence, items[n].k, jobs[n].laws, noises[n], jobs[n].rule.draw) for n in asking]
+    asks = [_ask(items[n], jobs[n], noises[n]) for n in asking]
     proposed = proposer.propose(asks) if asks else []
     if len(proposed) != len(asks):
         raise ProposerError(f"the proposer returned {len(proposed)} drafts, {len(asks)} were asked for")
     for n, draft in zip(asking, proposed, strict=True):
-        error = draft.error or _broken(draft, items[n].k, vocab)
+        error = draft.error or _broken(draft, items[n], vocab)
         drafts[n] = draft if error is None else Draft(error=error)
     return drafts
 
 
-def _broken(draft: Draft, k: int, vocab: int) -> str | None:
+def _ask(item: Item, job: Job, noise: StepNoise) -> Ask:
+    return Ask(item.sequence, item.k, job.laws, noise, job.rule.draw, item.nodes)
+
+
+def _broken(draft: Draft, item: Item, vocab: int) -> str | None:
     """How a draft breaks the contract of `Proposer`."""
     tokens, laws = draft.tokens, draft.laws
-    if len(tokens) > k:
-        return f"the proposer returned {len(tokens)} draft tokens, at most {k} were asked for"
+    if fault := _misshapen(draft, item):
+        return f"the proposer returned {fault}"
     if len(tokens) != len(laws):
         return f"the proposer returned {len(tokens)} draft tokens with {len(laws)} laws: each needs its own"
     if any(not 0 <= t < vocab for t in tokens) or any(q.vocab != vocab for q in laws):
@@ -109,13 +118,34 @@ def _broken(draft: Draft, k: int, vocab: int) -> str | None:
     return None
 
 
+def _misshapen(draft: Draft, item: Item) -> str | None:
+    count = len(draft.tokens)
+    if not draft.parents:
+        return f"{count} draft tokens, at most {item.k} were asked for" if count > item.k else None
+    if count > item.nodes:
+        return f"a tree of {count} nodes, at most {item.nodes} were asked for"
+    fault = tree.fault(draft.parents, draft.tokens)
+    if fault is None and (depth := max(tree.depths(draft.parents))) > item.k:
+        return f"a tree of depth {depth}, at most {item.k} was asked for"
+    return fault
+
+
 def _seen(
-    items: Sequence[Item], chunks: Sequence[Chunk], runs: Sequence[Run | None], hidden: Hidden | None
+    items: Sequence[Item],
+    chunks: Sequence[Chunk],
+    paths: Sequence[Sequence[int]],
+    runs: Sequence[Run | None],
+    hidden: Hidden | None,
 ) -> list[Seen]:
-    sizes = [len(c.tokens) for c in chunks]
-    states = [None] * len(items) if hidden is None else _split(hidden, sizes)
-    work = zip(items, sizes, runs, states, strict=True)
-    return [Seen(item.sequence, item.start, size, run, state) for item, size, run, state in work]
+    states = [None] * len(items) if hidden is None else _split(hidden, [len(c.tokens) for c in chunks])
+    return [_saw(*work) for work in zip(items, paths, runs, states, strict=True)]
+
+
+def _saw(item: Item, path: Sequence[int], run: Run | None, states: Hidden | None) -> Seen:
+    """Rows of the fed tokens and of the accepted path; none of a request that ended with an error."""
+    fed = item.end - item.start
+    rows = [*range(fed), *(fed - 1 + node for node in path)] if run is None or run.error is None else []
+    return Seen(item.sequence, item.start, len(rows), run, None if states is None else states[rows])
 
 
 def _rows(item: Item, draft: Draft, least: int) -> list[int]:
@@ -124,9 +154,14 @@ def _rows(item: Item, draft: Draft, least: int) -> list[int]:
     return rows + rows[-1:] * (least - len(rows))
 
 
-def _chunk(item: Item, rows: Sequence[int]) -> Chunk:
-    wanted = len(rows) - (item.end - item.start) + 1 if item.decodes else 0
-    return Chunk(tuple(rows), item.start, item.sequence.table.pages, wanted)
+def _chunk(item: Item, draft: Draft, rows: Sequence[int]) -> Chunk:
+    fed = item.end - item.start
+    wanted = len(rows) - fed + 1 if item.decodes else 0
+    chain = Chunk(tuple(rows), item.start, item.sequence.table.pages, wanted)
+    if draft.parents in ((), tuple(range(len(draft.tokens)))):  # a tree that came out as a chain needs no mask
+        return chain
+    shape = (draft.parents, fed, len(rows))
+    return replace(chain, depths=tree.row_depths(*shape), visible=tree.visible(*shape))
 
 
 def _split(rows: Hidden, sizes: Sequence[int]) -> list[Hidden]:
@@ -135,7 +170,7 @@ def _split(rows: Hidden, sizes: Sequence[int]) -> list[Hidden]:
 
 
 def _laws(job: Job, draft: Draft, logits: Floats) -> LawRows:
-    return LawRows(job.laws, logits, job.sequence.request.prompt, job.sequence.output, draft.tokens)
+    return LawRows(job.laws, logits, job.sequence.request.prompt, job.sequence.output, draft.tokens, draft.parents)
 
 
 def _judge(item: Item, job: Job, draft: Draft, noise: StepNoise, laws: LawRows) -> Verdict | str | None:
@@ -157,7 +192,8 @@ def _cut(job: Job, draft: Draft, verdict: Verdict | str | None, laws: LawRows, l
         return None
     if isinstance(verdict, str):
         return Run((), (), 0, 0, before, Finish.ERROR, verdict)
-    tokens = (*draft.tokens[: verdict.accepted], verdict.token)
+    nodes = _nodes(draft, verdict)
+    tokens = (*(draft.tokens[n - 1] for n in nodes), verdict.token)
     cut = job.ending.push(tokens)
     new = max(cut.kept - before, 0)
     accepted = min(new, verdict.accepted)
@@ -165,21 +201,49 @@ def _cut(job: Job, draft: Draft, verdict: Verdict | str | None, laws: LawRows, l
     return Run(
         tokens=tokens[:new],
         kinds=((Kind.ACCEPTED,) * verdict.accepted + (verdict.kind,))[:new],
-        proposed=len(draft.tokens) if whole else accepted,
+        proposed=len(_line(draft, nodes)) if whole else accepted,
         accepted=accepted,
         kept=cut.kept,
         finish=cut.finish,
-        logprobs=tuple(_logprobs(job, logits, tokens[:new])),
+        logprobs=tuple(_logprobs(job, (logits[n] for n in (0, *nodes)), tokens[:new])),
         tv=job.rule.tv(laws, draft, verdict._replace(accepted=accepted)),
         numerical=verdict.numerical and whole,
     )
 
 
-def _logprobs(job: Job, logits: Floats, tokens: Sequence[int]) -> Iterator[TokenLogprob]:
+def _nodes(draft: Draft, verdict: Verdict) -> Sequence[int]:
+    """The accepted nodes; those of a chain stand in a row."""
+    return verdict.path if draft.parents else range(1, verdict.accepted + 1)
+
+
+def _line(draft: Draft, nodes: Sequence[int]) -> tuple[int, ...]:
+    """The draft tokens that count as proposed; of a chain all of them."""
+    return tuple(draft.tokens[n - 1] for n in tree.line(draft.parents, nodes)) if draft.parents else draft.tokens
+
+
+def _path(draft: Draft, verdict: Verdict | str | None, run: Run | None) -> Sequence[int]:
+    """The accepted nodes that the cut left."""
+    if run is None or verdict is None or isinstance(verdict, str):
+        return ()
+    return _nodes(draft, verdict)[: run.accepted]
+
+
+def _proposed(draft: Draft, path: Sequence[int], run: Run | None) -> tuple[int, ...]:
+    return () if run is None else _line(draft, path)[: run.proposed]
+
+
+def _gather(items: Sequence[Item], paths: Sequence[Sequence[int]], target: TargetModel) -> None:
+    """Bring each accepted path's K and V together, where a chain's would be."""
+    for item, path in zip(items, paths, strict=True):
+        if moves := tree.moves(path, item.end):
+            target.move_slots(item.sequence.table.pages, moves)
+
+
+def _logprobs(job: Job, rows: Iterable[Floats], tokens: Sequence[int]) -> Iterator[TokenLogprob]:
     wanted = job.sequence.request.params.logprobs
     if wanted is None:
         return
-    for row, token in zip(logits, tokens, strict=False):
+    for row, token in zip(rows, tokens, strict=False):
         logs = log_softmax(row)
         top = top_k(logs, min(wanted, len(logs))) if wanted else ()
         best = sorted(((int(t), float(logs[t])) for t in top), key=lambda entry: -entry[1])

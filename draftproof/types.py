@@ -68,11 +68,15 @@ class Law:
 
 
 class Draft(NamedTuple):
-    """Proposed tokens and, one for one, the law that each was really drawn from. An `error` ends the request."""
+    """Proposed tokens and, one for one, the law that each was really drawn from. An `error` ends the request.
+
+    A tree if it has `parents` (see tree.py), otherwise a chain. Nodes stand in the order they were drawn in.
+    """
 
     tokens: tuple[int, ...] = ()
     laws: tuple[Law, ...] = ()
     error: str | None = None
+    parents: tuple[int, ...] = ()
 
 
 class Kind(StrEnum):
@@ -85,12 +89,14 @@ class Kind(StrEnum):
 
 
 class Verdict(NamedTuple):
-    """`accepted` draft tokens stand; `token` follows them: residual after a rejection, bonus when all stood."""
+    """`accepted` draft tokens stand; `token` follows them: residual after a rejection, bonus when all stood (in a tree:
+    a leaf was reached)."""
 
     accepted: int
     token: int
     kind: Kind
     numerical: bool = False  # the residual had no mass left after rounding, and p stood in for it
+    path: tuple[int, ...] = ()  # the accepted nodes of a tree
 
 
 class Finish(StrEnum):
@@ -112,8 +118,8 @@ class TokenLogprob(NamedTuple):
 class Run:
     """What one sequence gained in one step, after stop rules and limits cut the verdict.
 
-    `proposed` and `accepted` count nothing behind the cut. `kept` is the length of the whole output after it: a stop
-    string that began in an earlier step takes that step's last tokens back.
+    `proposed` and `accepted` count nothing behind the cut; of a tree, `proposed` counts one line (`tree.line`). `kept`
+    is the length of the whole output after it: a stop string that began earlier takes that step's last tokens back.
     """
 
     tokens: tuple[int, ...]
@@ -201,7 +207,7 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A prompt with its parameters, as the scheduler sees it. `seed` and `k` are resolved here."""
+    """A prompt with its parameters, as the scheduler sees it. `seed`, `k` and `nodes` are resolved here."""
 
     id: int
     prompt: tuple[int, ...]
@@ -210,6 +216,7 @@ class Request:
     k: int
     stop_ids: frozenset[int]  # EOS (unless ignored) and the request's own stop tokens
     prediction: tuple[int, ...] = ()  # text that the caller expects; fed to the proposer, never to the model
+    nodes: int = 0  # most nodes of a tree draft; 0: chains only
 
 
 class SequenceView(Protocol):

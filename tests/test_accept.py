@@ -11,7 +11,7 @@ from worlds import FLAVOURS, HONEST, Tokens, World, distance, expected_accepted
 
 from draftproof.accept import RULES, ProposerError, Rule, block_rule, draw, excess, token_rule
 from draftproof.noise import StepNoise
-from draftproof.types import Draft, Kind, Law
+from draftproof.types import Draft, Kind, Law, Verdict
 from draftproof.verify.enumerate import Fixed, joint_law, law_of, mean_of, race_joint
 
 EXACT = 1e-12
@@ -196,13 +196,13 @@ def test_equal_one_hot_laws_accept_everything(rule: object, u: float) -> None:
     """Case 17: 0/0 in the residual."""
     law = soft(0.0, 1.0, 0.0)
     verdict = rule([law] * 4, Draft((1, 1, 1), (law,) * 3), Fixed(u))
-    assert verdict == (3, 1, Kind.BONUS, False)
+    assert verdict == Verdict(3, 1, Kind.BONUS)
 
 
 def test_a_residual_without_mass_falls_back_to_p_and_says_so() -> None:
     """Noise outside its contract (u = 1) forces the rejection that p = q rules out."""
     verdict = token_rule([Q4, Q4], Draft((0,), (Q4,)), Fixed(1.0, 0.3))
-    assert verdict == (0, 1, Kind.RESIDUAL, True)
+    assert verdict == Verdict(0, 1, Kind.RESIDUAL, numerical=True)
 
 
 @pytest.mark.parametrize("rule", [token_rule, block_rule])

@@ -15,7 +15,7 @@ from planted import FAULTS, SAMPLED, argmax, block_with, confident, discarding, 
 from worlds import HONEST, Decoder, Tokens, World, distance, expected_accepted, proposing
 
 from draftproof.accept import RULES, draw
-from draftproof.types import Draft, Kind, Law
+from draftproof.types import Draft, Kind, Law, Verdict
 from draftproof.verify.enumerate import Fixed, joint_law, law_of, mean_of
 
 VISIBLE, EXACT = (
@@ -70,7 +70,7 @@ def one_hot(decoder: Decoder, rule: str) -> float:
             verdict = decoder.verdict([law, law], Draft((1,), (law,)), Fixed(1 - 2.0**-53))
     except (ArithmeticError, ValueError):
         return 1.0
-    return float(verdict != (1, 1, Kind.BONUS, False))
+    return float(verdict != Verdict(1, 1, Kind.BONUS))
 
 
 def tiny(decoder: Decoder, rule: str) -> float:
@@ -83,7 +83,7 @@ def twice(decoder: Decoder, rule: str) -> float:
     """Two calls with the same arrays, the first of which rejects at once."""
     p, q = Law(2, None, np.array([0.1, 0.9])), Law(2, None, np.array([0.9, 0.1]))
     first, second = (decoder.verdict([p, p], Draft((0,), (q,)), Fixed(u)) for u in (0.9, 0.05))
-    return float(first != (0, 1, Kind.RESIDUAL, False) or second.accepted != 1)
+    return float(first != Verdict(0, 1, Kind.RESIDUAL) or second.accepted != 1)
 
 
 CHECKS = {c.__name__: c for c in (joint, steps, requests, acceptance, zero, one_hot, tiny, twice)}

@@ -17,8 +17,8 @@ from draftproof.scheduler import Item, Limits, Scheduler, Sequence
 from draftproof.types import Request, RequestError, SamplingParams
 
 
-def request(name: int, prompt: int, output: int, k: int = 0) -> Request:
-    return Request(name, (1,) * prompt, SamplingParams(max_tokens=output), 0, k, frozenset())
+def request(name: int, prompt: int, output: int, k: int = 0, nodes: int = 0) -> Request:
+    return Request(name, (1,) * prompt, SamplingParams(max_tokens=output), 0, k, frozenset(), nodes=nodes)
 
 
 def scheduler(rows: int = 16, least: int = 1, pages: int = 99, running: int = 9, context: int = 99) -> Scheduler:
@@ -49,6 +49,7 @@ def check(s: Scheduler, items: Many[Item], rows: int, least: int) -> None:
         )  # new tokens are fed, none is missed
         assert i.decodes or len(i.sequence.tokens) - i.end >= least  # what is left is a chunk of its own
         assert i.k == 0 or i.decodes
+        assert i.nodes == 0 or i.k > 0
 
 
 CALLS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 12), st.integers(0, 5)), min_size=1, max_size=9)
@@ -62,14 +63,15 @@ CALLS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 12), st.integers(0
     pages=st.integers(13, 30),
     running=st.integers(1, 6),
     accept=st.integers(0, 5),
+    nodes=st.integers(0, 5),
 )
 def test_every_plan_keeps_to_its_limits_and_all_get_done(
-    calls: list[tuple[int, int, int]], least: int, spare: int, pages: int, running: int, accept: int
+    calls: list[tuple[int, int, int]], least: int, spare: int, pages: int, running: int, accept: int, nodes: int
 ) -> None:
     rows = 5 + 2 * least - 1 + spare
     s = scheduler(rows, least, pages, running)
     for name, (prompt, output, k) in enumerate(calls):
-        s.add(request(name, prompt, output, k))
+        s.add(request(name, prompt, output, k, nodes))
     for _ in range(2000):
         if not (s.running or s.waiting):
             break
@@ -99,6 +101,25 @@ def test_the_smallest_budgets_make_progress(rows: int, least: int, prompt: int, 
 def test_a_budget_that_could_stop_for_ever_is_refused(rows: int, least: int, k: int) -> None:
     with pytest.raises(RequestError, match=f"k={k} does not fit into a step of {rows} rows"):
         scheduler(rows, least).add(request(0, 3, 9, k))
+
+
+def test_rows_and_pages_cover_the_nodes_of_a_tree() -> None:
+    s = scheduler(rows=16, pages=5)
+    s.add(request(0, 3, 9, k=2, nodes=7))
+    ((item,), _) = s.plan()
+    assert (item.k, item.nodes, s.rows(item)) == (2, 7, 10)
+    assert s._missing(item) == 3  # slots 0 .. 9
+    with pytest.raises(RequestError, match="nodes=16 does not fit into a step of 16 rows"):
+        s.add(request(1, 3, 1, k=2, nodes=16))
+    with pytest.raises(RequestError, match="need 6 KV pages, the pool has 5"):  # 14 tokens and 7 nodes behind them
+        s.add(request(1, 5, 9, k=2, nodes=7))
+
+
+def test_a_step_that_drafts_nothing_has_no_tree() -> None:
+    s = scheduler()
+    s.add(request(0, 3, 1, k=4, nodes=7))  # the step's own token is the last
+    s.add(request(1, 3, 9, nodes=7))
+    assert [(i.k, i.nodes, s.rows(i)) for i in s.plan()[0]] == [(0, 0, 3), (0, 0, 3)]
 
 
 def test_a_request_that_never_fits_is_refused_and_not_queued() -> None:
@@ -263,7 +284,15 @@ class Overbooked(Scheduler):
         return item.end - item.start
 
 
+class TreesForNothing(Scheduler):
+    """The nodes of a tree are not counted."""
+
+    def rows(self, item: Item) -> int:
+        return super().rows(item._replace(nodes=0))
+
+
 FAULTS = {
+    TreesForNothing: test_rows_and_pages_cover_the_nodes_of_a_tree,
     StandingTurn: test_everybody_gets_a_turn,
     Crumbs: test_a_prompt_is_not_cut_into_crumbs,
     OldestGoes: test_the_youngest_gives_way_and_comes_back_first,

@@ -58,9 +58,9 @@ def toy_engine(
     tokenizer: Tokenizer | None = None,
     **info: int,
 ) -> Engine:
-    running = info.pop("max_running", 16)
+    running, nodes = info.pop("max_running", 16), info.pop("nodes", 0)
     model = TabularModel(table, tabular_info(vocab, eos_ids=eos, **info))
-    return Engine(model, tokenizer or Letters(), proposer, max_running=running)
+    return Engine(model, tokenizer or Letters(), proposer, nodes=nodes, max_running=running)
 
 
 def finished(engine: Engine) -> dict[int, Output]:

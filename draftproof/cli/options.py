@@ -29,7 +29,12 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 def add_draft(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("speculation")
-    group.add_argument("--draft", default="ngram", help=f"{DRAFTS} (default: ngram)")
+    group.add_argument(
+        "--draft",
+        default="ngram",
+        help=f"{DRAFTS} (default: ngram); suffix:SHORTEST,remember=TOKENS also searches earlier outputs of this "
+        "process, and users can then tell by timing what others were answered",
+    )
     group.add_argument("--draft-precision", help="weights of a draft model (default: auto)")
     group.add_argument("--k", type=int, metavar="N", help=f"draft length; 0 decodes plainly (default {DEFAULT_K})")
     group.add_argument(
@@ -65,7 +70,7 @@ def sampling_params(args: argparse.Namespace) -> SamplingParams:
     rule_named(args.rule)
     if args.draft == "none" and args.k:
         raise RequestError(f"--k {args.k} has no effect with --draft none: name a draft, or leave --k out")
-    if args.draft_precision and args.draft.partition(":")[0] in {"none", "ngram", "prediction"}:
+    if args.draft_precision and args.draft.partition(":")[0] in {"none", "ngram", "suffix", "prediction"}:
         raise RequestError(f"--draft-precision has no effect with --draft {args.draft}: it is for draft models")
     default = 0 if args.draft == "none" else DEFAULT_K
     return SamplingParams(

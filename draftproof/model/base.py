@@ -22,6 +22,8 @@ class ModelInfo:
     min_rows: int = 1  # fewest rows a chunk may have for rows to be bitwise reproducible
     max_rows: int = 1 << 30  # most rows a pass may have, all chunks together
     bitwise: bool = False  # rows do not depend on chunk size or batch mates, to the last bit
+    trees: bool = False  # chunks may be trees
+    trees_bitwise: bool = False  # ... whose rows equal those of each branch alone, to the last bit
     settings: dict[str, object] = field(default_factory=dict)
 
 
@@ -37,4 +39,11 @@ class TargetModel(Protocol):
 
     def copy_pages(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy the whole content of page `source` to page `target` for each (source, target)."""
+        ...
+
+    def move_slots(self, pages: Sequence[int], moves: Sequence[tuple[int, int]]) -> None:
+        """Move K and V of one sequence, in order, from slot `source` to slot `target` for each (source, target).
+
+        Asked for only if `info.trees`: it brings the accepted path of a tree together.
+        """
         ...

@@ -68,7 +68,8 @@ class OpenVINOModel:
         vocab = self._compiled.output(0).partial_shape[-1].get_length()
         size = int(self._caches[0].shape[2])
         settings = {**info.settings, **settings}
-        self.info = replace(info, vocab=vocab, page_size=size, pages=pages, min_rows=2, settings=settings)
+        shape = {"vocab": vocab, "page_size": size, "pages": pages, "min_rows": 2}
+        self.info = replace(info, **shape, trees=options.trees, settings=settings)
 
     def _allocate(self, options: OpenVINOOptions) -> tuple[list[ov.Tensor], int]:
         ports = [p for p in self._compiled.inputs if "_cache." in p.get_any_name()]

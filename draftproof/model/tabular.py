@@ -41,14 +41,26 @@ class TabularModel:
         for source, target in pairs:
             self.slots[target] = self.slots[source]
 
+    def move_slots(self, pages: Sequence[int], moves: Sequence[tuple[int, int]]) -> None:
+        size = self.info.page_size
+        for source, target in moves:
+            self.slots[pages[target // size], target % size] = self.slots[pages[source // size], source % size]
+
     def _row(self, chunk: Chunk, row: int) -> NDArray[np.float32]:
         held = self.slots[list(chunk.pages)].ravel()
-        if chunk.visible:
-            prefix = [*held[: chunk.past], *(chunk.tokens[i] for i in chunk.visible[row])]
-        else:
-            prefix = list(held[: chunk.past + row + 1])
+        own = _branch(chunk, row) if chunk.visible else held[chunk.past : chunk.past + row + 1]
+        prefix = [*held[: chunk.past], *own]
         with np.errstate(divide="ignore"):
             return np.log(np.asarray(self._table(tuple(int(t) for t in prefix)), dtype=np.float64)).astype(np.float32)
+
+
+def _branch(chunk: Chunk, row: int) -> list[int]:
+    """The tokens that a row of a tree sees, each at its depth; where there is none, or more than one, a hole."""
+    seen: dict[int, list[int]] = {}
+    for i in chunk.visible[row]:
+        seen.setdefault(chunk.depths[i], []).append(chunk.tokens[i])
+    at = [seen.get(depth, []) for depth in range(max(seen, default=-1) + 1)]
+    return [tokens[0] if len(tokens) == 1 else _EMPTY for tokens in at]
 
 
 def _wanted(chunk: Chunk) -> range:
@@ -57,4 +69,5 @@ def _wanted(chunk: Chunk) -> range:
 
 def tabular_info(vocab: int, pages: int = 64, page_size: int = 4, context: int = 64, **more: object) -> ModelInfo:
     """A ModelInfo for toys, where rows never depend on batch mates."""
-    return ModelInfo("tabular", vocab, context, page_size, pages, bitwise=True, **more)  # type: ignore[arg-type]
+    exact: dict[str, object] = {"bitwise": True, "trees": True, "trees_bitwise": True, **more}
+    return ModelInfo("tabular", vocab, context, page_size, pages, **exact)  # type: ignore[arg-type]

@@ -116,14 +116,18 @@ class RuleUnderTest:
     `law(probs)` and `draft(tokens, laws)` make the rule's own objects; laws must offer `.dense()`. The noise has
     `uniform(offset, purpose)`, `sample(offset)` and `race(offset).winner(law)`, see `enumerate.py`.
     `acceptance` names the acceptance law to expect: "token", "block", "sampled", "coupled", or "" for none.
+    `trees`: the rule judges trees as well. Then `draft(tokens, laws, parents)` makes one: node 0 is the last token of
+    the text, node i + 1 is token i and hangs from node parents[i]; rows[n] is the law behind node n; the verdict's
+    `path` names the accepted nodes.
     """
 
     name: str
     verdict: Callable[[Sequence[Any], Any, Any], SeesVerdict]
     draw: Callable[[Any, Any, int], int]
     law: Callable[[Floats], Any]
-    draft: Callable[[Sequence[int], Sequence[Any]], Any]
+    draft: Callable[..., Any]
     acceptance: str = ""
+    trees: bool = False
 
 
 class EngineUnderTest(Protocol):

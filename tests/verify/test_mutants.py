@@ -98,6 +98,14 @@ def calls(rule: RuleUnderTest) -> Iterator[object]:
         yield tokens, verdict.accepted, verdict.token, noise.asked, [law.dense().tolist() for law in laws]
 
 
+def trees(rule: RuleUnderTest) -> Iterator[object]:
+    """Verdicts on a small tree of random laws: two children, the second with two of its own."""
+    for seed in range(60 if rule.trees else 0):
+        rng = np.random.default_rng(seed)
+        laws = [rule.law(rng.dirichlet(np.ones(4))) for _ in range(9)]
+        yield rule.verdict(laws[:5], rule.draft((0, 1, 2, 3), laws[5:], (0, 0, 2, 2)), Scripted(seed))
+
+
 def jobs(rules: tuple[str, ...], stop: bool, **more: Any) -> list[Job]:
     """Sixty seeded jobs with everything in turn."""
     kinds: tuple[dict[str, Any], ...] = (
@@ -129,6 +137,7 @@ def answers(engine: EngineUnderTest) -> Iterator[object]:
     for name in engine.rules:
         yield list(edges(engine.rule(name)))
         yield list(calls(engine.rule(name)))
+        yield list(trees(engine.rule(name)))
     for asked in (jobs(engine.rules, stop=False), jobs(engine.rules, stop=True)):
         yield [engine.sample([job])[0] for job in asked]
         yield engine.sample(asked)
@@ -170,7 +179,9 @@ def test_faults_of_engines_leave_their_rules_alone(mutant: Mutant) -> None:
         pytest.skip("a black box shows no rules")
     engine = mutant.make(WORLDS[mutant.world]())
     for name in engine.rules:
-        assert list(calls(engine.rule(name))) == list(calls(Honest(WORLDS["tabular"]()).rule(name)))
+        honest = Honest(WORLDS["tabular"]()).rule(name)
+        assert list(calls(engine.rule(name))) == list(calls(honest))
+        assert list(trees(engine.rule(name))) == list(trees(honest))
 
 
 # engines that cannot be tested

@@ -81,8 +81,9 @@ class DraftproofEngine:
             verdict=rule.verdict,
             draw=rule.draw,
             law=lambda probs: Law(len(probs), None, np.asarray(probs)),
-            draft=lambda tokens, laws: Draft(tuple(tokens), tuple(laws)),
+            draft=lambda tokens, laws, parents=(): Draft(tuple(tokens), tuple(laws), None, tuple(parents)),
             acceptance=name,
+            trees=True,
         )
 
     def logits(self, tokens: Sequence[int], chunk: int = 0) -> NDArray[np.floating]:
@@ -160,7 +161,7 @@ class _Narrow:
 
     def __init__(self, model: TargetModel, pages: int) -> None:
         self.info = replace(model.info, pages=pages)
-        self.forward, self.copy_pages = model.forward, model.copy_pages
+        self.forward, self.copy_pages, self.move_slots = model.forward, model.copy_pages, model.move_slots
 
 
 def toy_engine(pair: Pair, folder: Path, draft: str, rules: Sequence[str] = tuple(RULES)) -> DraftproofEngine:

@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from draftproof.verify.checks import trees
 from draftproof.verify.checks.base import BaseCheck
+from draftproof.verify.checks.scripted import Racing, Recording
 from draftproof.verify.contract import Ability, Budget, EngineUnderTest, Floats, Result, RuleUnderTest, World
-from draftproof.verify.enumerate import Fixed, joint_law, law_of
+from draftproof.verify.enumerate import Fixed, Step, joint_law, law_of
 
 Tokens = tuple[int, ...]
 Table = Callable[[Tokens], Floats]
@@ -102,7 +104,22 @@ class RulesJoint(_RuleCheck):
 
     def _fault(self, rule: RuleUnderTest, s: Setting) -> dict[str, Any] | None:
         length = s.k + 2 if s.vocab**s.k <= 9 else s.k + 1
-        seen = joint_law(lambda prefix, _, noise: _block(rule, s, prefix, noise)[0], length)
+        return self._gap(s, length, lambda prefix, _, noise: _block(rule, s, prefix, noise)[0]) or self._tree(rule, s)
+
+    def _tree(self, rule: RuleUnderTest, s: Setting) -> dict[str, Any] | None:
+        """Trees of both kinds, over more steps than one."""
+        fits = rule.trees and (s.vocab, s.k) == (3, 2) and s.kind in {"dense", "zeros"}
+        for shape, sampled in product(trees.SHAPES if fits else (), (True, False)):
+
+            def step(prefix: Tokens, _: int, noise: Any, shape: Any = shape, sampled: bool = sampled) -> Tokens:
+                return trees.step(rule, s.p, prefix, trees.drawn(s.q, prefix, shape, sampled, noise), noise)
+
+            if gap := self._gap(s, 3, step):
+                return {"tree": shape, "siblings": "sampled" if sampled else "point masses", **gap}
+        return None
+
+    def _gap(self, s: Setting, length: int, step: Step) -> dict[str, Any] | None:
+        seen = joint_law(step, length)
         worst = max(product(range(s.vocab), repeat=length), key=lambda t: abs(seen.get(t, 0.0) - _joint(s.p, t)))
         if abs(seen.get(worst, 0.0) - _joint(s.p, worst)) <= TOLERANCE:
             return None
@@ -186,7 +203,7 @@ class RulesBoundary(_RuleCheck):
 
     def _verdict(self, rule: RuleUnderTest, p: list[float], q: list[float], x: int, noise: Fixed) -> tuple[int, int]:
         rows = [rule.law(np.array(p)), rule.law(np.array(p))]
-        verdict = rule.verdict(rows, rule.draft([x], [rule.law(np.array(q))]), _Racing(noise))
+        verdict = rule.verdict(rows, rule.draft([x], [rule.law(np.array(q))]), Racing(noise))
         return verdict.accepted, verdict.token
 
     def _underflow(self, rule: RuleUnderTest) -> dict[str, Any] | None:
@@ -210,20 +227,6 @@ class RulesBoundary(_RuleCheck):
         return {"p": [0.5, 0.5], "q": ["nan", 0.5], "draft": 0, "expected": "an error", "seen": seen}
 
 
-class _Racing:
-    """Fixed noise whose races end with the likeliest token."""
-
-    def __init__(self, noise: Fixed) -> None:
-        self.uniform, self.sample = noise.uniform, noise.sample
-
-    def race(self, offset: int) -> _Racing:
-        del offset
-        return self
-
-    def winner(self, law: Any) -> int:
-        return int(np.argmax(law.dense()))
-
-
 class RulesPure(_RuleCheck):
     name = "rules/pure"
     claim = "the accept rules are pure: same input, same answer, no input changed, no uniform asked for twice"
@@ -239,7 +242,7 @@ class RulesPure(_RuleCheck):
             }
             rows_of, drafts_of = ({t: rule.law(pair[which]) for t, pair in tables.items()} for which in (0, 1))
             for _ in range(2):  # on the same law objects
-                noise = _Recording(seed)
+                noise = Recording(seed)
                 answers.append(_on_objects(rule, s, rows_of, drafts_of, noise))
                 asked.append(noise.twice)
             if answers[0] != answers[1]:
@@ -264,44 +267,6 @@ def _on_objects(
     rows = [rows_of[tuple(tokens[:i])] for i in range(s.k + 1)]
     verdict = rule.verdict(rows, rule.draft(tokens, laws), noise)
     return verdict.accepted, verdict.token
-
-
-class _Recording:
-    """Seeded noise that remembers which uniforms were asked for more than once."""
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-        self._asked: set[object] = set()
-        self.twice: list[object] = []
-
-    def _value(self, key: tuple[object, ...]) -> float:
-        if key in self._asked:
-            self.twice.append(key)
-        self._asked.add(key)
-        words = [self._seed, *(int(k) if isinstance(k, int) else sum(str(k).encode()) for k in key)]
-        return float(np.random.default_rng(words).random())
-
-    def uniform(self, *key: object) -> float:
-        return self._value(("uniform", *key))
-
-    def sample(self, offset: int) -> float:
-        return self._value(("sample", offset))
-
-    def race(self, offset: int) -> _RecordedRace:
-        return _RecordedRace(self._seed, offset)
-
-
-class _RecordedRace:
-    """One race: drafts and targets share it by design, so asking twice is no fault."""
-
-    def __init__(self, seed: int, offset: int) -> None:
-        self._key = [seed, offset, 77]
-
-    def winner(self, law: Any) -> int:
-        probs = law.dense()
-        times = np.random.default_rng(self._key).exponential(size=len(probs))
-        with np.errstate(divide="ignore"):
-            return int(np.argmin(times / probs))
 
 
 CHECKS: tuple[_RuleCheck, ...] = (RulesJoint(), RulesAcceptance(), RulesBoundary(), RulesPure())

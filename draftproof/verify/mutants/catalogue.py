@@ -11,6 +11,7 @@ from draftproof.verify.mutants import faulty_drafts as drafts
 from draftproof.verify.mutants import faulty_ends as ends
 from draftproof.verify.mutants import faulty_laws as laws
 from draftproof.verify.mutants import faulty_rules as rules
+from draftproof.verify.mutants import faulty_trees as trees
 from draftproof.verify.mutants.build import Variant, planted, variant
 from draftproof.verify.mutants.honest import Honest
 from draftproof.verify.mutants.rules import Rules
@@ -61,6 +62,10 @@ _RULES = (
     _rule("3 % less", "right output, 3 % fewer accepted", "rules/acceptance", rules.ThreePercentLess, "token"),
     _rule("redraws", "sampled rule redraws after a mismatch", "rules/joint", rules.RedrawsAfterMismatch, "sampled"),
     _rule("races again", "coupled rule redraws after a mismatch", "rules/joint", rules.RacesAgain, "coupled"),
+    _rule("siblings by target", "trees: all judged by p", "rules/joint", trees.SiblingsJudgedByTarget, "token"),
+    _rule("siblings unnormalised", "trees: (r - q)+ as it is", "rules/joint", trees.SiblingsLeaveUnnormalised, "token"),
+    _rule("siblings share noise", "trees: one uniform for all", "rules/joint", trees.SiblingsShareUniform, "token"),
+    _rule("one sample a path", "trees: not one a node", "rules/joint", trees.OneSampleAPath, "sampled"),
 )
 
 _DRAFTS = (

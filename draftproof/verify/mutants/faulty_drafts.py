@@ -51,7 +51,7 @@ class HeatForgotten(Honest):  # 5
 class DiscardsUnlikely(Honest):  # 16
     def propose(self, live: Live, k: int, noise: Any) -> Draft:
         draft = super().propose(live, k, noise)
-        sure = [q.p[x] >= 0.25 * max(q.p) for x, q in zip(*draft, strict=True)]
+        sure = [q.p[x] >= 0.25 * max(q.p) for x, q in zip(draft.tokens, draft.laws, strict=True)]
         n = (*sure, False).index(False)
         return Draft(draft.tokens[:n], draft.laws[:n])
 
@@ -62,7 +62,7 @@ class MasksStopsSilently(Honest):
     def propose(self, live: Live, k: int, noise: Any) -> Draft:
         draft = super().propose(live, k, noise)
         tokens: Tokens = ()
-        for i, (x, q) in enumerate(zip(*draft, strict=True)):
+        for i, (x, q) in enumerate(zip(draft.tokens, draft.laws, strict=True)):
             left = np.where(np.isin(np.arange(len(q.p)), live.chain.stops), 0.0, q.array)
             drawn = Law(left / left.sum()).pick(noise.uniform(i, DRAFT)) if left.any() else x
             tokens += (drawn,)

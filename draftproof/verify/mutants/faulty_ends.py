@@ -192,7 +192,7 @@ class CountsBehindRejection(Honest):  # 38
 
     def decide(self, live: Live, draft: Draft, rows: Sequence[Tokens], noise: Any) -> None:
         self.stood = 0
-        for i, (x, q) in enumerate(zip(*draft, strict=True)):
+        for i, (x, q) in enumerate(zip(draft.tokens, draft.laws, strict=True)):
             p = self.target_law(live, rows[i], draft.tokens[:i])
             self.stood += self.parts.stands(self.parts.test(noise, i), p.p[x], q.p[x])
         super().decide(live, draft, rows, noise)

@@ -18,11 +18,13 @@ from draftproof.verify.mutants.noise import ACCEPT, DRAFT, NEXT, SECOND
 class Draft(NamedTuple):
     tokens: tuple[int, ...] = ()
     laws: tuple[Law, ...] = ()
+    parents: tuple[int, ...] = ()  # of a tree
 
 
 class Verdict(NamedTuple):
     accepted: int
     token: int
+    path: tuple[int, ...] = ()  # in a tree
 
 
 class Rules:
@@ -31,11 +33,12 @@ class Rules:
     def under_test(self, name: str) -> RuleUnderTest:
         return RuleUnderTest(
             name=name,
-            verdict=lambda rows, draft, noise: self.verdict(name, rows, draft, noise),
+            verdict=lambda rows, draft, noise: self.judged(name, rows, draft, noise),
             draw=lambda law, noise, offset: self.draw(name, law, noise, offset),
             law=self.law,
-            draft=lambda tokens, laws: Draft(tuple(tokens), tuple(laws)),
+            draft=self.drafted,
             acceptance=self.acceptance(name),
+            trees=name != "list",
         )
 
     def acceptance(self, name: str) -> str:
@@ -57,6 +60,12 @@ class Rules:
 
     def draw_apart(self, law: Law, noise: Any, offset: int) -> int:
         return law.pick(noise.uniform(offset, DRAFT))
+
+    def drafted(self, tokens: Sequence[int], laws: Sequence[Law], parents: Sequence[int] = ()) -> Draft:
+        return Draft(tuple(tokens), tuple(laws), tuple(parents))
+
+    def judged(self, name: str, rows: Sequence[Law], draft: Draft, noise: Any) -> Verdict:
+        return self.tree(name, rows, draft, noise) if draft.parents else self.verdict(name, rows, draft, noise)
 
     def verdict(self, name: str, rows: Sequence[Law], draft: Draft, noise: Any) -> Verdict:
         rules = {
@@ -159,6 +168,47 @@ class Rules:
                 return Verdict(i, y)
         k = len(draft.tokens)
         return Verdict(k, int(noise.race(k).winner(rows[k])))
+
+    # trees
+
+    def tree(self, name: str, rows: Sequence[Law], draft: Draft, noise: Any) -> Verdict:
+        path: tuple[int, ...] = ()
+        while True:
+            node, depth = (path[-1] if path else 0), len(path)
+            below = [i + 1 for i, parent in enumerate(draft.parents) if parent == node]
+            if name in {"sampled", "coupled"}:
+                token = self.sample_at(name, rows[node], noise, depth)
+                child = next((n for n in below if draft.tokens[n - 1] == token), 0)
+            else:
+                child, token = self.sibling(rows[node], draft, below, depth, noise)
+            if not child:
+                return Verdict(depth, token, path)
+            path = (*path, child)
+
+    def sample_at(self, name: str, p: Law, noise: Any, depth: int) -> int:
+        return int(noise.race(depth).winner(p)) if name == "coupled" else p.pick(noise.sample(depth))
+
+    def sibling(self, p: Law, draft: Draft, below: Sequence[int], depth: int, noise: Any) -> tuple[int, int]:
+        """The child that stands, with its token; or 0, with a token from what the children left of p."""
+        left = p.p
+        for n in below:
+            q, x = draft.laws[n - 1].p, draft.tokens[n - 1]
+            if self.stands(self.test(noise, self.tree_key(depth, n)), self.judged_by(p, left)[x], q[x]):
+                return n, x
+            rest = [max(a - b, 0.0) for a, b in zip(left, q, strict=True)]
+            left = self.left_over(rest) if any(rest) else left
+        return 0, pick(list(accumulate(left)), self.next_uniform(noise, depth))
+
+    def tree_key(self, depth: int, node: int) -> int:
+        del depth
+        return node - 1
+
+    def judged_by(self, p: Law, left: list[float]) -> list[float]:
+        del p
+        return left
+
+    def left_over(self, rest: list[float]) -> list[float]:
+        return [w / sum(rest) for w in rest]
 
     # case 44: the two likeliest tokens of q, tried in turn with q = 1; only the first one is drafted on
 
