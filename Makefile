@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+TESTING := $(VENV)/.testing
 
 .PHONY: setup demo test test-slow check format clean
 
@@ -11,6 +12,10 @@ setup: $(READY)
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+$(TESTING): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,train]'
 	touch $@
 
 define DEMO_PROMPT
@@ -24,7 +29,7 @@ export DEMO_PROMPT
 demo: setup
 	@$(BIN)/draftproof generate --k 8 --temperature 0 --max-tokens 160 --compare "$$DEMO_PROMPT"
 
-check: setup
+check: $(TESTING)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -33,7 +38,7 @@ check: setup
 test: check
 	$(BIN)/pytest -m "not slow"
 
-test-slow: setup
+test-slow: $(TESTING)
 	$(BIN)/pytest -m slow
 
 format: setup

@@ -14,8 +14,8 @@ from dataclasses import replace
 from time import perf_counter
 
 from draftproof import Engine, SamplingParams, load, summary
+from draftproof.bench.pair import seconds_a_token
 from draftproof.bench.stats import paired_ratio
-from draftproof.cli.compare import seconds_a_token
 from draftproof.draft.base import Ask, Stateless, point_draft
 from draftproof.draft.ngram import NgramProposer
 from draftproof.draft.skeleton import SkeletonProposer

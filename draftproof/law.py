@@ -47,14 +47,17 @@ class LawMaker:
         p = params
         self.needs_history = p.repetition_penalty != 1 or p.presence_penalty != 0 or p.frequency_penalty != 0
 
-    def law(self, logits: Floats, prompt: Sequence[int], output: Sequence[int]) -> Law:
+    def law(self, logits: Floats, prompt: Sequence[int], output: Sequence[int], ids: Ids | None = None) -> Law:
         """The law of the token that follows `prompt + output`.
 
         Args:
-            logits: [vocab], as the model gave them.
+            logits: [vocab], as the model gave them; with `ids` those of these tokens alone, the others being -inf.
+            ids: rising token ids.
         Raises:
             RequestError: NaN or +inf among the logits, or no token left possible.
         """
+        if ids is not None:
+            return self._law_of(ids, logits, prompt, output)
         top = float(logits.max())  # NaN if any logit is
         if not np.isfinite(top):
             raise RequestError(f"the model returned logits whose largest is {top}: no law can be made of them")
@@ -68,6 +71,17 @@ class LawMaker:
         if self._params.temperature == 0:
             return Law.point(self._vocab, best)
         return self._filtered(logits, float(logits[best]))
+
+    def _law_of(self, ids: Ids, logits: Floats, prompt: Sequence[int], output: Sequence[int]) -> Law:
+        """Where nothing but temperature and filters applies, the other tokens are never written down."""
+        p = self._params
+        early = len(output) < p.min_tokens and len(self._stops) > 0
+        if len(self._bias_ids) or self.needs_history or early or p.temperature == 0 or not np.isfinite(logits.max()):
+            whole = np.full(self._vocab, -np.inf, dtype=logits.dtype)
+            whole[ids] = logits
+            return self.law(whole, prompt, output)
+        law = self._filtered(logits, float(logits.max()))
+        return Law(self._vocab, ids if law.ids is None else ids[law.ids], law.weights)
 
     @np.errstate(over="ignore", divide="ignore", invalid="ignore")  # the caller refuses what comes of it
     def _processed(self, logits: Floats, prompt: Sequence[int], output: Sequence[int]) -> Floats:

@@ -43,15 +43,19 @@ ALLOWED: dict[str, set[str]] = {
         "length",
     }
     | {"model.base"},
-    "loading": {"draft", "engine", "model"},
+    "drafts": {"draft", "model"},
+    "loading": {"draft", "drafts", "engine", "model"},
     "kv": {"kv"},
-    "draft": {*CORE, "law", "kv", "model.base", "draft.base"},
+    "draft": {*CORE, "tree", "law", "kv", "model.base", "draft.base"},
+    "draft.head": {*CORE, "law", "kv", "model.base", "draft.base", "draft.growth"},
+    "draft.combined": {*CORE, "draft.base", "draft.head", "draft.suffix"},
     "length": {"types", "length.base"},
     "model": {"types", "tree", "model"},
     "verify": {"verify"},
     "verify.adapters.draftproof": {"verify", "engine", "loading", "types", "model", "draft", "accept", "lossy"},
+    "distill": {"distill", "engine", "loading", "types", "stats", "bench", "model", "draft.base"},
     "bench": {"bench", "engine", "loading", "stats", "types", "model.load"},
-    "cli": {"cli", "engine", "loading", "stats", "types", "bench", "verify", "model", ""},
+    "cli": {"cli", "engine", "loading", "drafts", "stats", "types", "bench", "verify", "distill", "model", ""},
     "__main__": {"cli"},
     "": {"engine", "loading", "model", "stats", "types"},  # the lazy public names
 }
@@ -70,8 +74,8 @@ NO_ARRAYS = (
 )
 ARRAY_LIBRARIES = {"numpy", "torch", "openvino", "scipy", "jax"}
 HEAVY_ONLY_IN = {
-    "openvino": ("model.graph", "model.openvino", "model.load", "verify.toy_openvino"),
-    "torch": ("model.torch",),
+    "openvino": ("model.graph", "model.paged", "model.head", "model.openvino", "model.load", "verify.toy_openvino"),
+    "torch": ("model.torch", "distill.net", "distill.muon", "distill.data", "distill.train", "distill.run"),
 }
 
 

@@ -13,9 +13,10 @@ from dataclasses import replace
 from rich.console import Console
 from rich.progress import track
 
+from draftproof.bench.pair import seconds_a_token
 from draftproof.bench.stats import Ratio, paired_ratio
 from draftproof.engine import Engine
-from draftproof.types import RequestError, SamplingParams
+from draftproof.types import SamplingParams
 
 
 def compare(
@@ -42,15 +43,3 @@ def compare(
             way = ways[i] if params.seed is None else replace(ways[i], seed=(params.seed + pair) % 2**64)
             seconds[i].append(seconds_a_token(engine, prompt, way, prediction))
     return paired_ratio(*seconds)
-
-
-def seconds_a_token(
-    engine: Engine, prompt: Sequence[int], params: SamplingParams, prediction: Sequence[int] | None = None
-) -> float:
-    """Seconds a token, the pass over the prompt left out."""
-    outputs = [e.output for e in engine.stream(list(prompt), params, prediction) if e.output is not None]
-    steps = [s for s in outputs[0].steps if s.emitted][1:]
-    tokens = sum(len(s.emitted) for s in steps)
-    if tokens == 0:
-        raise RequestError("the answer is too short to compare: raise --max-tokens or change the prompt")
-    return sum(s.seconds.total for s in steps) / tokens

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
+from draftproof.drafts import DRAFTS
 from draftproof.engine import DEFAULT_K, Engine, rule_named
-from draftproof.loading import DRAFTS, load
+from draftproof.loading import load
 from draftproof.model.fetch import Progress
 from draftproof.model.load import ModelOptions
 from draftproof.types import RequestError, SamplingParams
@@ -31,9 +32,9 @@ def add_draft(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("speculation")
     group.add_argument(
         "--draft",
-        default="ngram",
-        help=f"{DRAFTS} (default: ngram); suffix:SHORTEST,remember=TOKENS also searches earlier outputs of this "
-        "process, and users can then tell by timing what others were answered",
+        default="auto",
+        help=f"{DRAFTS} (default: auto, the best that is there for the model); suffix:SHORTEST,remember=TOKENS also "
+        "searches earlier outputs of this process, and users can then tell by timing what others were answered",
     )
     group.add_argument("--draft-precision", help="weights of a draft model (default: auto)")
     group.add_argument("--k", type=int, metavar="N", help=f"draft length; 0 decodes plainly (default {DEFAULT_K})")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from draftproof.types import Chunk, Forward
 
@@ -25,6 +28,39 @@ class ModelInfo:
     trees: bool = False  # chunks may be trees
     trees_bitwise: bool = False  # ... whose rows equal those of each branch alone, to the last bit
     settings: dict[str, object] = field(default_factory=dict)
+
+
+class HeadPass(NamedTuple):
+    """logits: [wanted rows, draft vocab]; outputs: [all rows, width], each of which may be the next row's state."""
+
+    logits: NDArray[np.float32]
+    outputs: NDArray[np.float32]
+
+
+class Head(Protocol):
+    """A small decoder whose rows are a token and a state each, with paged K and V of its own.
+
+    ids: [draft vocab] the target's ids of its tokens, rising.
+    """
+
+    @property
+    def ids(self) -> NDArray[np.int64]: ...
+    @property
+    def page_size(self) -> int: ...
+    @property
+    def pages(self) -> int: ...
+
+    def fuse(self, states: NDArray[np.floating]) -> NDArray[np.float32]:
+        """The target's states [rows, layers, width] as states of the head [rows, width]."""
+        ...
+
+    def forward(self, chunks: Sequence[Chunk], states: NDArray[np.float32]) -> HeadPass:
+        """One ragged pass: writes K and V for every row. states: [all rows, width], in the chunks' order."""
+        ...
+
+    def copy_pages(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """As of a TargetModel."""
+        ...
 
 
 class TargetModel(Protocol):

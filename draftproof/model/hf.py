@@ -52,7 +52,13 @@ _LAYER = {
     "q_norm": "self_attn.q_norm.weight",
     "k_norm": "self_attn.k_norm.weight",
 }
-_DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+_DTYPES: dict[str, np.dtype[Any]] = {
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "BF16": np.dtype("<u2"),
+    "I64": np.dtype("<i8"),
+    "BOOL": np.dtype("?"),
+}
 
 
 def _refuse(path: Path, reason: str, fix: str) -> NoReturn:
@@ -60,7 +66,7 @@ def _refuse(path: Path, reason: str, fix: str) -> NoReturn:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stored:
+class Stored:
     """Where a tensor lies: file, type, shape, first byte."""
 
     path: Path
@@ -68,8 +74,12 @@ class _Stored:
     shape: tuple[int, ...]
     start: int
 
+    def raw(self) -> NDArray[Any]:
+        """The numbers as they are stored; bfloat16 as 16 bits each."""
+        return np.memmap(self.path, _DTYPES[self.dtype], "r", self.start, self.shape)
+
     def read(self) -> Matrix:
-        raw = np.memmap(self.path, _DTYPES[self.dtype], "r", self.start, self.shape)
+        raw = self.raw()
         return np.ascontiguousarray(from_bfloat16(raw) if self.dtype == "BF16" else raw, dtype=np.float32)
 
 
@@ -114,7 +124,7 @@ def fingerprint(path: Path, digest: Callable[[Path], str] = sha256_file) -> str:
 def read(path: Path, digest: Callable[[Path], str] = sha256_file) -> tuple[Checkpoint, TokenizerFiles]:
     """The model in a Hugging Face directory. Raises ModelError for what cannot be read faithfully."""
     config = _config(path)
-    stored = {name: entry for file in _weight_files(path) for name, entry in _table(file).items()}
+    stored = {name: entry for file in _weight_files(path) for name, entry in table(file).items()}
     a = _architecture(path, config, stored)
     if a.layers > len(stored):
         _refuse(path, "has fewer tensors than layers", "fetch the model again")
@@ -145,7 +155,7 @@ def _weight_files(path: Path) -> list[Path]:
     return [path / name for name in names]
 
 
-def _table(file: Path) -> dict[str, _Stored]:
+def table(file: Path) -> dict[str, Stored]:
     """The tensors of one safetensors file: 8 bytes header length, JSON header, numbers."""
     size = file.stat().st_size
     try:
@@ -162,13 +172,13 @@ def _table(file: Path) -> dict[str, _Stored]:
         _refuse(file, f"not a readable safetensors file ({error})", "it is damaged or incomplete: fetch it again")
 
 
-def _entry(file: Path, name: str, entry: Mapping[str, Any], base: int, size: int) -> _Stored:
+def _entry(file: Path, name: str, entry: Mapping[str, Any], base: int, size: int) -> Stored:
     dtype, shape, (start, end) = str(entry["dtype"]), tuple(int(n) for n in entry["shape"]), entry["data_offsets"]
     if dtype not in _DTYPES:
         _refuse(file, f"{name} has the type {dtype}", "use the model in F32, F16 or BF16 (not quantised)")
     if math.prod(shape) * _DTYPES[dtype].itemsize != end - start or start < 0 or base + end > size:
         raise ValueError(f"tensor {name} does not fit the file")
-    return _Stored(file, dtype, shape, base + start)
+    return Stored(file, dtype, shape, base + start)
 
 
 def _config(path: Path) -> dict[str, Any]:
@@ -181,7 +191,7 @@ def _config(path: Path) -> dict[str, Any]:
     return value
 
 
-def _architecture(path: Path, config: Mapping[str, Any], stored: Mapping[str, _Stored]) -> Architecture:
+def _architecture(path: Path, config: Mapping[str, Any], stored: Mapping[str, Stored]) -> Architecture:
     family = _family(path, config)
     _refuse_variants(path, config)
     try:

@@ -18,7 +18,8 @@ from draftproof.model.checkpoint import ModelError
 from draftproof.model.directory import prepare
 from draftproof.model.fetch import Progress, silent
 from draftproof.model.graph import PRECISIONS
-from draftproof.model.openvino import KV_PRECISIONS, OpenVINOModel, OpenVINOOptions
+from draftproof.model.openvino import OpenVINOModel, OpenVINOOptions
+from draftproof.model.paged import KV_PRECISIONS
 from draftproof.model.selftest import with_promise
 from draftproof.model.tokenizer import Tokenizer
 
@@ -107,7 +108,7 @@ def _stored(source: str, directory: Path, asked: str, precision: str) -> tuple[s
 
 def _backend(options: ModelOptions, precision: str, kv: str) -> OpenVINOOptions:
     o = options
-    return OpenVINOOptions(precision, kv, o.kv_bytes, o.kv_pages, o.threads, o.hidden_layers, o.trees)
+    return OpenVINOOptions(precision, kv, o.kv_bytes, o.kv_pages, o.threads, o.trees, o.hidden_layers)
 
 
 def _info(source: str, directory: Path, tokenizer: Tokenizer, options: ModelOptions) -> ModelInfo:

@@ -51,9 +51,9 @@ def _raw_safetensors(path: Path, dtype: str, name: str, array: np.ndarray) -> No
 def test_bfloat16_and_float16_are_read(tmp_path: Path) -> None:
     values = np.array([1.0, -2.5, 3.140625, 0.0, np.inf], np.float32)
     _raw_safetensors(tmp_path / "a.safetensors", "BF16", "x", (values.view(np.uint32) >> 16).astype(np.uint16))
-    np.testing.assert_array_equal(hf._table(tmp_path / "a.safetensors")["x"].read(), values)
+    np.testing.assert_array_equal(hf.table(tmp_path / "a.safetensors")["x"].read(), values)
     save_file({"x": values.astype(np.float16)}, tmp_path / "b.safetensors")
-    np.testing.assert_array_equal(hf._table(tmp_path / "b.safetensors")["x"].read(), values.astype(np.float16))
+    np.testing.assert_array_equal(hf.table(tmp_path / "b.safetensors")["x"].read(), values.astype(np.float16))
 
 
 LLAMA3 = {

@@ -14,7 +14,7 @@ from tiny_models import write_gguf
 
 from draftproof import ModelOptions, SamplingParams, load
 from draftproof.cli.main import main
-from draftproof.loading import _check_vocabulary
+from draftproof.drafts import _check_vocabulary
 from draftproof.model import fidelity
 from draftproof.model.checkpoint import ModelError
 from draftproof.model.load import default_precision, load_model

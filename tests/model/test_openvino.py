@@ -99,7 +99,7 @@ def test_only_wanted_rows_reach_the_last_product(tmp_path: Path) -> None:
     pages = tuple(range(10))
     assert model.forward([Chunk(tokens, 0, pages, 1)]).logits.shape == (1, SMALL.vocab)
     assert model.forward([Chunk(tokens, 0, pages, 0)]).logits.shape == (0, SMALL.vocab)
-    widest = max(t.shape[0] for t in (model._request.get_output_tensor(0),))
+    widest = max(t.shape[0] for t in (model._graph._request.get_output_tensor(0),))
     assert widest == 0
 
 
