@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from draftproof.draft.base import Proposer
 from draftproof.draft.model import ModelProposer
-from draftproof.drafts import proposer, resolved, trained
+from draftproof.drafts import default_k, proposer, resolved, trained
 from draftproof.engine import Engine
 from draftproof.model.fetch import Progress, silent
 from draftproof.model.load import ModelOptions, load_model
@@ -38,6 +38,8 @@ def load(
         ModelError: one line that says what is wrong and what to do.
     """
     options, name = options or ModelOptions(), _name(draft, model)
+    if k is None and isinstance(draft, str):
+        k = default_k(draft, model)
     head = trained(name, model, progress) if isinstance(draft, str) else None
     states = head.layers if head is not None else options.hidden_layers
     options = replace(options, trees=options.trees or nodes > 0, hidden_layers=states)

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-from draftproof.drafts import DRAFTS
-from draftproof.engine import DEFAULT_K, Engine, rule_named
+from draftproof.drafts import DRAFTS, default_k
+from draftproof.engine import Engine, rule_named
 from draftproof.loading import load
 from draftproof.model.fetch import Progress
 from draftproof.model.load import ModelOptions
@@ -37,7 +37,7 @@ def add_draft(parser: argparse.ArgumentParser) -> None:
         "searches earlier outputs of this process, and users can then tell by timing what others were answered",
     )
     group.add_argument("--draft-precision", help="weights of a draft model (default: auto)")
-    group.add_argument("--k", type=int, metavar="N", help=f"draft length; 0 decodes plainly (default {DEFAULT_K})")
+    group.add_argument("--k", type=int, metavar="N", help="draft length; 0 decodes plainly (default 4, with a head 3)")
     group.add_argument(
         "--rule",
         default="block",
@@ -73,7 +73,6 @@ def sampling_params(args: argparse.Namespace) -> SamplingParams:
         raise RequestError(f"--k {args.k} has no effect with --draft none: name a draft, or leave --k out")
     if args.draft_precision and args.draft.partition(":")[0] in {"none", "ngram", "suffix", "prediction"}:
         raise RequestError(f"--draft-precision has no effect with --draft {args.draft}: it is for draft models")
-    default = 0 if args.draft == "none" else DEFAULT_K
     return SamplingParams(
         temperature=args.temperature,
         top_k=args.top_k,
@@ -88,7 +87,7 @@ def sampling_params(args: argparse.Namespace) -> SamplingParams:
         stop=tuple(args.stop),
         ignore_eos=args.ignore_eos,
         rule=args.rule,
-        k=default if args.k is None else args.k,
+        k=default_k(args.draft, args.model) if args.k is None else args.k,
     )
 
 
