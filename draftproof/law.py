@@ -110,7 +110,7 @@ class LawMaker:
         """Steps 5 to 8. `top` is the largest logit."""
         p = self._params
         ids: Ids | None = None
-        if 0 < p.top_k < self._vocab:
+        if 0 < p.top_k < len(logits):
             ids = top_k(logits, p.top_k)
             logits = logits[ids]
         weights = logits - np.float32(top)

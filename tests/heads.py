@@ -107,35 +107,52 @@ def _turned(x: Rows, position: int) -> Rows:
     return np.concatenate([low * cos - high * sin, high * cos + low * sin], 1)
 
 
+class Reference:
+    """The head's forward pass, row after row in float64. A row is a token, a state, a position, and what it may see."""
+
+    def __init__(self, head: HeadCheckpoint) -> None:
+        self._w = {
+            name.removeprefix("layers.0.").removesuffix(".weight"): t.astype(np.float64)
+            for name, t in head.tensors.items()
+        }
+        self._embed = source().tensor("embed").astype(np.float64)
+        self._rows_out = source().tensor("head").astype(np.float64)[head.ids]
+        self._keys, self._values = list[Rows](), list[Rows]()
+
+    def fuse(self, states: Rows) -> Rows:
+        """states: [rows, layers, width]."""
+        return np.asarray(states.reshape(len(states), -1).astype(np.float64) @ self._w["fc"].T)
+
+    def row(self, token: int, state: Rows, position: int, sees: Sequence[int] | None = None) -> tuple[Rows, Rows]:
+        """(logits, output). sees: numbers of the rows so far that it may look at, itself apart; None: all of them."""
+        s, w = sizes(), self._w
+        x = np.concatenate([_norm(self._embed[token], w["input_layernorm"]), _norm(state, w["hidden_norm"])])
+        q, k, v = ((w[f"self_attn.{n}_proj"] @ x).reshape(s.heads, s.head_dim) for n in "qkv")
+        self._keys.append(_turned(k, position))
+        self._values.append(v)
+        seen = [*(range(len(self._keys) - 1) if sees is None else sees), len(self._keys) - 1]
+        keys, values = np.stack([self._keys[i] for i in seen]), np.stack([self._values[i] for i in seen])
+        scores = np.einsum("hd,rhd->hr", _turned(q, position), keys) / np.sqrt(s.head_dim)
+        weights = np.exp(scores - scores.max(1, keepdims=True))
+        weights /= weights.sum(1, keepdims=True)
+        state = state + w["self_attn.o_proj"] @ np.einsum("hr,rhd->hd", weights, values).reshape(-1)
+        y = _norm(state, w["post_attention_layernorm"])
+        gate = w["mlp.gate_proj"] @ y
+        output = state + w["mlp.down_proj"] @ (gate / (1 + np.exp(-gate)) * (w["mlp.up_proj"] @ y))
+        return np.asarray(self._rows_out @ _norm(output, w["norm"])), output
+
+
 def laws(head: HeadCheckpoint, tokens: Sequence[int], states: Rows, drafted: Sequence[int]) -> list[Rows]:
     """q over the target's vocabulary for every draft position: one row after the other, in float64.
 
     states: [len(tokens) - 1, layers, width], those after each token but the last.
     """
-    s = sizes()
-    w = {
-        name.removeprefix("layers.0.").removesuffix(".weight"): t.astype(np.float64) for name, t in head.tensors.items()
-    }
-    embed = source().tensor("embed").astype(np.float64)
-    rows_out = source().tensor("head").astype(np.float64)[head.ids]
-    keys, values, found = list[Rows](), list[Rows](), list[Rows]()
-    given = [w["fc"] @ row.reshape(-1) for row in states]
+    reference, found = Reference(head), list[Rows]()
+    given = reference.fuse(states)
     after: Rows = np.zeros(0)
     for j, token in enumerate([*tokens[1:], *drafted]):
-        state = given[j] if j < len(given) else after
-        x = np.concatenate([_norm(embed[token], w["input_layernorm"]), _norm(state, w["hidden_norm"])])
-        q, k, v = ((w[f"self_attn.{n}_proj"] @ x).reshape(s.heads, s.head_dim) for n in "qkv")
-        keys.append(_turned(k, j))
-        values.append(v)
-        scores = np.einsum("hd,rhd->hr", _turned(q, j), np.stack(keys)) / np.sqrt(s.head_dim)
-        weights = np.exp(scores - scores.max(1, keepdims=True))
-        weights /= weights.sum(1, keepdims=True)
-        state = state + w["self_attn.o_proj"] @ np.einsum("hr,rhd->hd", weights, np.stack(values)).reshape(-1)
-        y = _norm(state, w["post_attention_layernorm"])
-        gate = w["mlp.gate_proj"] @ y
-        after = state + w["mlp.down_proj"] @ (gate / (1 + np.exp(-gate)) * (w["mlp.up_proj"] @ y))
+        logits, after = reference.row(token, given[j] if j < len(given) else after, j)
         if j >= len(given) - 1:
-            logits = rows_out @ _norm(after, w["norm"])
             law = np.zeros(source().architecture.vocab)
             law[head.ids] = np.exp(logits - logits.max())
             found.append(law / law.sum())

@@ -52,7 +52,7 @@ ALLOWED: dict[str, set[str]] = {
     "length": {"types", "length.base"},
     "model": {"types", "tree", "model"},
     "verify": {"verify"},
-    "verify.adapters.draftproof": {"verify", "engine", "loading", "types", "model", "draft", "accept", "lossy"},
+    "verify.adapters.draftproof": {"verify", "engine", "drafts", "types", "model", "draft", "accept", "lossy"},
     "distill": {"distill", "engine", "loading", "types", "stats", "bench", "model", "draft.base"},
     "bench": {"bench", "engine", "loading", "stats", "types", "model.load"},
     "cli": {"cli", "engine", "loading", "drafts", "stats", "types", "bench", "verify", "distill", "model", ""},

@@ -61,7 +61,8 @@ class CombinedProposer:
         return [drafts[n] for n in range(len(asks))]
 
     def _record(self, ask: Ask) -> _Record:
-        record = self._records.setdefault(ask.view.request.id, _Record())
+        record = self._records.pop(ask.view.request.id, None) or _Record()
+        self._records[ask.view.request.id] = record  # as the last one: who still asks is not dropped
         while len(self._records) > _MOST_RECORDS:
             del self._records[next(iter(self._records))]
         return record

@@ -10,8 +10,9 @@ Knows nothing of the target's model, of verdicts or of stop rules.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +58,27 @@ class _Work:
     tokens: list[int] = field(default_factory=list)
     laws: list[Law] = field(default_factory=list)
     error: str | None = None
+    masked: bool = False  # no token of the head's vocabulary may come next
+
+    @property
+    def most_rows(self) -> int:
+        return max(self.ask.k - 1, 0)
+
+    @property
+    def goes_on(self) -> bool:
+        return self.error is None and not self.masked and len(self.tokens) < self.ask.k
+
+
+class _Tentative(Protocol):
+    """A draft on its way: `most_rows` rows behind those of `table` at most, given back once it is drawn."""
+
+    table: PageTable
+
+    @property
+    def most_rows(self) -> int: ...
+
+
+T = TypeVar("T", bound=_Tentative)
 
 
 class HeadProposer:
@@ -101,8 +123,10 @@ class HeadProposer:
         self._catch_up([(asks[n], state) for n, state in ready.items()])
         chains = {n: _begun(asks[n], state) for n, state in ready.items() if not asks[n].nodes}
         trees = {n: self._sprout(asks[n], state) for n, state in ready.items() if asks[n].nodes}
-        self._draw(list(chains.values()))
-        self._grow(list(trees.values()))
+        for some in self._waves(list(chains.values())):
+            self._draw(some)
+        for wave in self._waves(list(trees.values())):
+            self._grow(wave)
         drafts = {n: Draft(tuple(w.tokens), tuple(w.laws), w.error) for n, w in chains.items()}
         drafts |= {n: t.draft(asks[n].nodes, self._worth, self._vocab) for n, t in trees.items()}
         return [drafts.get(n, Draft()) for n in range(len(asks))]
@@ -114,20 +138,30 @@ class HeadProposer:
 
     def _catch_up(self, pairs: Sequence[tuple[Ask, _State]]) -> None:
         """Feed what the target has read since. All rows of a sequence but its last give no logits."""
-        queue = [(ask, state, np.concatenate(state.waiting)) for ask, state in pairs if state.waiting]
-        for _, state, _ in queue:
-            state.waiting = []
-        while queue:
-            parts, rest, room = [], [], _MOST_ROWS
-            for ask, state, states in queue:
-                rows = min(len(states), room)
-                if rows:
-                    parts.append((ask, state, states[:rows]))
-                if rows < len(states):
-                    rest.append((ask, state, states[rows:]))
-                room -= rows
+        for _, state in pairs:
+            if len(state.waiting) > 1:
+                state.waiting = [np.concatenate(state.waiting)]
+        while behind := [(ask, state) for ask, state in pairs if state.waiting]:
+            parts, room = list[tuple[Ask, _State, States]](), _MOST_ROWS
+            for ask, state in behind:
+                states = state.waiting[0][:room]
+                room -= len(states)
+                if len(states):
+                    parts.append((ask, state, states))
             self._feed(parts)
-            queue = rest
+
+    def _waves(self, works: Sequence[T]) -> Iterator[list[T]]:
+        """Groups whose rows find room together; each is drawn, and its pages are free again, before the next comes."""
+        wave, room = list[T](), self.pool.free
+        for work in works:
+            pages = -(-(work.table.length + work.most_rows) // self.pool.page_size) - len(work.table.pages)
+            if wave and pages > room:
+                yield wave
+                wave, room = [], self.pool.free
+            wave.append(work)
+            room -= pages
+        if wave:
+            yield wave
 
     def _feed(self, parts: Sequence[tuple[Ask, _State, States]]) -> None:
         fused = self.head.fuse(np.concatenate([states for _, _, states in parts]))
@@ -141,18 +175,20 @@ class HeadProposer:
             out = self.head.forward(chunks, fused)
             slots.commit([state.table.length + len(states) for _, state, states in parts])
         ends = np.cumsum([len(states) for _, _, states in parts])
-        for (_, state, _), end, logits in zip(parts, ends, out.logits, strict=True):
+        for (_, state, states), end, logits in zip(parts, ends, out.logits, strict=True):
+            rest = state.waiting[0][len(states) :]
+            state.waiting = [rest] if len(rest) else []
             state.logits, state.output = logits, out.outputs[end - 1]
 
     def _draw(self, works: Sequence[_Work]) -> None:
         """Token by token, all sequences in one pass; the rows behind the committed ones are given back at the end."""
-        with reserve([(w.table, None, max(w.ask.k - 1, 0)) for w in works]) as slots:
+        with reserve([(w.table, None, w.most_rows) for w in works]) as slots:
             self.head.copy_pages(slots.copies)
             active = list(works)
             while active:
                 for work in active:
                     self._draw_one(work)
-                active = [w for w in active if w.error is None and len(w.tokens) < w.ask.k]
+                active = [w for w in active if w.goes_on]
                 if active:
                     self._go_on(active)
 
@@ -161,7 +197,10 @@ class HeadProposer:
         try:
             law = work.ask.laws.law(work.logits, prompt, [*tokens[len(prompt) :], *work.tokens], self.head.ids)
         except RequestError as error:
-            work.error = f"draft head: {error}"
+            if np.isfinite(work.logits).all():
+                work.masked = True
+            else:
+                work.error = f"draft head: {error}"
             return
         work.tokens.append(work.ask.draw(law, work.ask.noise, len(work.laws)))
         work.laws.append(law)

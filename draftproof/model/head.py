@@ -43,9 +43,9 @@ class HeadModel:
         check(head, target)
         self.ids, self.sizes = head.ids, head.sizes
         stored, options = options.precision, replace(options, precision="f32")
-        builder = _Head(_completed(head, target), stored)
-        self._fuse = paged.compiled(builder.fusing(len(head.sizes.states)), options).create_infer_request()
-        self._graph = paged.PagedGraph(builder.model(), options)
+        self._builder = _Head(_completed(head, target), stored)  # bf16 weights lie in its memory as long as they run
+        self._fuse = paged.compiled(self._builder.fusing(), options).create_infer_request()
+        self._graph, self._trees = paged.PagedGraph(self._builder.model(), options), options.trees
         self.page_size, self.pages = self._graph.page_size, self._graph.pages
 
     def fuse(self, states: NDArray[np.floating]) -> States:
@@ -56,7 +56,7 @@ class HeadModel:
 
     def forward(self, chunks: Sequence[Chunk], states: States) -> HeadPass:
         """One ragged pass: writes K and V for every row. states: [all rows, width], in the chunks' order."""
-        logits, outputs = self._graph.run({**paged.ragged(chunks), "states": states[:, None, :]})
+        logits, outputs = self._graph.run({**paged.ragged(chunks, self._trees), "states": states[:, None, :]})
         return HeadPass(logits.reshape(-1, logits.shape[-1]).copy(), outputs.reshape(len(states), -1).copy())
 
     def copy_pages(self, pairs: Sequence[tuple[int, int]]) -> None:
@@ -80,6 +80,9 @@ def check(head: HeadCheckpoint, target: Checkpoint) -> None:
             f"this head is for a model of width {s.width} with at least {head.ids[-1] + 1} tokens; the target has "
             f"width {a.width} and {a.vocab} tokens"
         )
+    own = head.tensors.get("embed_tokens.weight")
+    if own is not None and len(own) < a.vocab:
+        raise ModelError(f"this head embeds {len(own)} tokens, the target has {a.vocab}: it is another model's")
     if not all(1 <= n <= a.layers for n in s.states):
         raise ModelError(f"this head reads states {list(s.states)}, the target has states 1 to {a.layers}")
 
@@ -144,7 +147,12 @@ class _Head(graph.Builder):
         parameters = [self._ids, self._mask, self._positions, self._beam, states]
         return ov.Model([op.result(logits), op.result(x)], self._sinks, parameters, "head")
 
-    def fusing(self, states: int) -> ov.Model:
-        """[rows, states * width] -> [rows, width]: the target's states of one token as one state."""
-        given = op.parameter([-1, self._a.width * states], np.float32)
-        return ov.Model([op.result(self.linear(given, ["fc"]))], [given], "fuse")
+    def fusing(self) -> ov.Model:
+        """[rows, states * width] -> [rows, width]: the target's states of one token as one state.
+
+        In float32 whatever the precision: state channels differ a thousandfold in size and the matrix undoes that, so
+        in int8, with one scale a row, the columns of large channels would be rounded to nothing.
+        """
+        matrix = np.ascontiguousarray(self._tensor("fc"), dtype=np.float32)
+        given = op.parameter([-1, matrix.shape[1]], np.float32)
+        return ov.Model([op.result(op.matmul(given, op.constant(matrix), False, True))], [given], "fuse")

@@ -144,27 +144,39 @@ def read(directory: Path) -> HeadCheckpoint:
         _refuse(directory, "norm_before_residual is set", "only heads without it are known")
     stored = hf.table(directory / "model.safetensors")
     sizes = _sizes(directory, config)
-    for name, shape in shapes(sizes).items():
+    _check_tensors(directory, stored, sizes)
+    ids = _ids(directory, stored["d2t"], config)
+    rows = stored.get("lm_head.weight")
+    if rows is not None and rows.shape[0] != len(ids):
+        _refuse(directory, f"lm_head.weight has {rows.shape[0]} rows for {len(ids)} tokens", "d2t is another's")
+    known = (*shapes(sizes), *(name for name in OWN if name in stored))
+    card = config.get("draftproof", {})
+    if not isinstance(card, dict):
+        _refuse(directory, "config.json garbles draftproof", "it must be an object")
+    return HeadCheckpoint(sizes, {n: stored[n].read() for n in known}, ids, str(card.get("target", "")), card)
+
+
+def _check_tensors(directory: Path, stored: Mapping[str, hf.Stored], sizes: HeadSizes) -> None:
+    wanted = shapes(sizes)
+    for name, shape in wanted.items():
         if name not in stored:
             _refuse(directory, f"tensor {name} is missing", "this checkpoint is not complete")
         if stored[name].shape != shape:
             _refuse(directory, f"tensor {name} has shape {stored[name].shape}, not {shape}", "config.json is another's")
     if "d2t" not in stored:
         _refuse(directory, "tensor d2t is missing", "a head needs its vocabulary")
-    offsets = stored["d2t"].raw().astype(np.int64)
-    known = (*shapes(sizes), *(name for name in OWN if name in stored))
-    target = str(config.get("draftproof", {}).get("target", ""))
-    return HeadCheckpoint(
-        sizes,
-        {n: stored[n].read() for n in known},
-        _ids(directory, offsets, config),
-        target,
-        config.get("draftproof", {}),
-    )
+    for name in OWN:
+        if name in stored and stored[name].shape[1:] != (sizes.width,):
+            _refuse(directory, f"tensor {name} has shape {stored[name].shape}", f"its rows need {sizes.width} numbers")
+    for name in stored:
+        if name.startswith("layers.") and name not in wanted:
+            _refuse(directory, f"tensor {name} is of another kind of layer", "only plain Llama layers are known")
 
 
-def _ids(directory: Path, offsets: NDArray[np.int64], config: Mapping[str, Any]) -> NDArray[np.int64]:
-    ids = offsets + np.arange(len(offsets))
+def _ids(directory: Path, stored: hf.Stored, config: Mapping[str, Any]) -> NDArray[np.int64]:
+    if stored.dtype != "I64" or len(stored.shape) != 1:
+        _refuse(directory, f"d2t is {stored.dtype} of shape {stored.shape}", "it must be a list of whole numbers (I64)")
+    ids = np.array(stored.raw()) + np.arange(stored.shape[0])
     if len(ids) != config.get("draft_vocab_size"):
         _refuse(
             directory, f"d2t has {len(ids)} entries, not {config.get('draft_vocab_size')}", "config.json is another's"
@@ -175,13 +187,13 @@ def _ids(directory: Path, offsets: NDArray[np.int64], config: Mapping[str, Any])
 
 
 def _sizes(directory: Path, config: Mapping[str, Any]) -> HeadSizes:
-    layer = config.get("transformer_layer_config") or {}
+    layer = config.get("transformer_layer_config")
+    if not isinstance(layer, dict):
+        _refuse(directory, "config.json lacks transformer_layer_config", "this is no eagle3 head")
+    rope: dict[str, Any] = layer.get("rope_parameters") or layer.get("rope_scaling") or {}
+    _refuse_variants(directory, layer, rope)
     try:
         heads, width = int(layer["num_attention_heads"]), int(layer["hidden_size"])
-        if int(layer.get("num_key_value_heads", heads)) != heads or int(layer.get("num_hidden_layers", 1)) != 1:
-            _refuse(
-                directory, "it has several layers or grouped keys", "only one layer with a key for each head is known"
-            )
         return HeadSizes(
             tuple(int(n) for n in config["eagle_aux_hidden_state_layer_ids"]),
             width,
@@ -189,10 +201,21 @@ def _sizes(directory: Path, config: Mapping[str, Any]) -> HeadSizes:
             int(layer.get("head_dim") or width // heads),
             int(layer["intermediate_size"]),
             float(layer.get("rms_norm_eps", 1e-6)),
-            float(layer.get("rope_theta", 10000.0)),
+            float(rope.get("rope_theta") or layer.get("rope_theta") or 10000.0),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         _refuse(directory, f"config.json lacks or garbles {error}", "this is no eagle3 head")
+
+
+def _refuse_variants(directory: Path, layer: Mapping[str, Any], rope: Mapping[str, Any]) -> None:
+    heads = layer.get("num_attention_heads")
+    if layer.get("num_key_value_heads", heads) != heads or layer.get("num_hidden_layers", 1) != 1:
+        _refuse(directory, "it has several layers or grouped keys", "only one layer with a key for each head is known")
+    if layer.get("hidden_act", "silu") != "silu":
+        _refuse(directory, f"its activation is {layer['hidden_act']}", "only silu is known")
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind != "default":
+        _refuse(directory, f"its rope scaling is {kind}", "only heads without it are known")
 
 
 def _read_config(directory: Path) -> dict[str, Any]:

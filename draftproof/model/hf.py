@@ -157,8 +157,8 @@ def _weight_files(path: Path) -> list[Path]:
 
 def table(file: Path) -> dict[str, Stored]:
     """The tensors of one safetensors file: 8 bytes header length, JSON header, numbers."""
-    size = file.stat().st_size
     try:
+        size = file.stat().st_size
         with file.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
             if not 0 < length <= size - 8:

@@ -154,6 +154,8 @@ def ragged(chunks: Sequence[Chunk], trees: bool = False) -> dict[str, NDArray[An
         masks = [_tree_mask(c) for c in chunks]
         arrays["qq_bias"] = np.concatenate(masks)
         arrays["qq_bias_begins"] = np.cumsum([0, *(len(m) for m in masks)]).astype(np.int32)
+    elif any(c.visible for c in chunks):  # without a mask every row would see all rows before it
+        raise ValueError("a chunk is a tree, but the graph was loaded without trees")
     return arrays
 
 

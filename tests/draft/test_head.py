@@ -159,6 +159,7 @@ def stale_keys(self: HeadProposer, parts: Sequence[Any]) -> None:
             state.table.extend(len(states) - 1)
             state.table.commit(state.table.length + len(states) - 1)
             states = states[-1:]
+            state.waiting = [states]
         short.append((ask, state, states))
     feed(self, short)
 

@@ -8,19 +8,21 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from draftproof import drafts
 from draftproof.accept import RULES
 from draftproof.draft.base import Proposer
 from draftproof.draft.model import ModelProposer
 from draftproof.draft.ngram import NgramProposer
 from draftproof.engine import Engine
 from draftproof.model.base import TargetModel
+from draftproof.model.fetch import silent
 from draftproof.model.load import Loaded, ModelOptions, load_model
 from draftproof.types import Chunk, Draft, Kind, Law, Output, RequestError, SamplingParams
 from draftproof.verify.contract import Ability, EngineError, Job, Params, RuleUnderTest, Sample, StepCount, World
@@ -171,16 +173,33 @@ def toy_engine(pair: Pair, folder: Path, draft: str, rules: Sequence[str] = tupl
     """
     options = ModelOptions(precision="f32", kv_pages=_TOY_PAGES, context=_TOY_CONTEXT, threads=1)
     target = load_model(str(write_hf(pair.target, folder / "target")), options)
-    small = load_model(str(write_hf(pair.draft, folder / "draft")), options) if draft == "model" else None
-    return DraftproofEngine(_maker(target, small, _TIGHT_TOY), rules)
+    if draft == "ngram":
+        return DraftproofEngine(_maker(target, _looking_up(target), _TIGHT_TOY), rules)
+    small = load_model(str(write_hf(pair.draft, folder / "draft")), options)
+    return DraftproofEngine(_maker(target, _asking(small, target), _TIGHT_TOY), rules)
 
 
 def real_engine(model: str, draft: str, rules: Sequence[str], draft_precision: str) -> DraftproofEngine:
-    """Our engine on any model that it can load, in its default setting."""
-    target = load_model(model, ModelOptions(kv_bytes=256 << 20))
-    pages = target.model.info.pages
-    small = load_model(draft, ModelOptions(precision=draft_precision, kv_pages=pages)) if draft != "ngram" else None
-    return DraftproofEngine(_maker(target, small, _TIGHT_REAL), rules)
+    """Our engine on any model that it can load, in its default setting, with any draft that has a name."""
+    head = drafts.trained(draft, model, silent)
+    states = head.layers if head is not None else ()
+    target = load_model(model, ModelOptions(kv_bytes=256 << 20, hidden_layers=states))
+    if draft == "ngram":
+        make = _looking_up(target)
+    elif head is not None or draft.partition(":")[0] == "suffix":
+        make = partial(drafts.proposer, draft, head, target, ModelOptions(), silent)
+    else:
+        options = ModelOptions(precision=draft_precision, kv_pages=target.model.info.pages)
+        make = _asking(load_model(draft, options), target)
+    return DraftproofEngine(_maker(target, make, _TIGHT_REAL), rules)
+
+
+def _looking_up(target: Loaded) -> Callable[[], Proposer]:
+    return lambda: NgramProposer(target.model.info.vocab, 1, 3)
+
+
+def _asking(small: Loaded, target: Loaded) -> Callable[[], Proposer]:
+    return lambda: ModelProposer(small.model, target.model.info.vocab)
 
 
 def real_world(engine: DraftproofEngine, name: str) -> World:
@@ -190,12 +209,9 @@ def real_world(engine: DraftproofEngine, name: str) -> World:
     return World(name, vocab, passes, None, eos=eos, impossible=tuple(i for i in range(20) if i not in eos))
 
 
-def _maker(target: Loaded, small: Loaded | None, tight_pages: int) -> Callable[[bool], Engine]:
-    vocab = target.model.info.vocab
-
+def _maker(target: Loaded, proposer: Callable[[], Proposer], tight_pages: int) -> Callable[[bool], Engine]:
     def make(tight: bool) -> Engine:
-        proposer: Proposer = NgramProposer(vocab, 1, 3) if small is None else ModelProposer(small.model, vocab)
         model = _Narrow(target.model, tight_pages) if tight else target.model
-        return Engine(model, target.tokenizer, proposer, max_running=_RUNNING)
+        return Engine(model, target.tokenizer, proposer(), max_running=_RUNNING)
 
     return make
