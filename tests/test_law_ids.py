@@ -2,41 +2,82 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from draftproof.law import LawMaker
-from draftproof.types import RequestError, SamplingParams
+from draftproof.types import Law, RequestError, SamplingParams
 
 VOCAB = 12
-PARAMS = [
-    SamplingParams(),
-    SamplingParams(temperature=0.0),
-    SamplingParams(temperature=0.5, top_k=3),
-    SamplingParams(top_p=0.7),
-    SamplingParams(min_p=0.2, temperature=1.5),
-    SamplingParams(repetition_penalty=1.7, frequency_penalty=0.4, presence_penalty=-0.3),
-    SamplingParams(logit_bias={2: 4.0, 5: -3.0}),
-    SamplingParams(min_tokens=3, max_tokens=9),
-]
-
-
-@given(
-    st.lists(st.floats(-8, 8, width=32), min_size=VOCAB, max_size=VOCAB),
-    st.sets(st.integers(0, VOCAB - 1), min_size=2),
-    st.sampled_from(PARAMS),
-    st.lists(st.integers(0, VOCAB - 1), max_size=4),
+PARAMS = st.builds(
+    SamplingParams,
+    temperature=st.sampled_from([0.0, 0.5, 1.0, 1.5]),
+    top_k=st.sampled_from([0, 1, 3, 9, 12, 40]),  # more than there are ids, too
+    top_p=st.sampled_from([1.0, 0.7, 0.2]),
+    min_p=st.sampled_from([0.0, 0.2]),
+    repetition_penalty=st.sampled_from([1.0, 1.7]),
+    frequency_penalty=st.sampled_from([0.0, 0.4]),
+    presence_penalty=st.sampled_from([0.0, -0.3]),
+    logit_bias=st.sampled_from([{}, {2: 4.0, 5: -3.0}, {7: -np.inf, 0: 2.0}]),
+    min_tokens=st.sampled_from([0, 3]),
+    max_tokens=st.just(9),
 )
-def test_it_is_the_dense_law(row: list[float], ids: set[int], params: SamplingParams, output: list[int]) -> None:
+ROWS = st.lists(st.floats(-8, 8, width=32), min_size=VOCAB, max_size=VOCAB)
+
+
+def stated(maker: LawMaker, logits: np.ndarray, output: list[int], ids: np.ndarray | None) -> np.ndarray | str:
+    try:
+        return maker.law(logits, [1, 2], output, ids).dense()
+    except RequestError as error:
+        return str(error)
+
+
+def check(row: list[float], ids: set[int], params: SamplingParams, output: list[int]) -> None:
     maker = LawMaker(params, frozenset({min(ids)}), VOCAB)
     some, logits = np.array(sorted(ids)), np.array(row, dtype=np.float32)
     whole = np.full(VOCAB, -np.inf, dtype=np.float32)
     whole[some] = logits[some]
-    np.testing.assert_allclose(
-        maker.law(logits[some], [1, 2], output, some).dense(), maker.law(whole, [1, 2], output).dense(), atol=1e-12
-    )
+    right = stated(maker, whole, output, None)
+    found = stated(maker, logits[some], output, some)
+    if isinstance(right, str) or isinstance(found, str):
+        assert found == right
+    else:
+        np.testing.assert_allclose(found, right, atol=1e-12)
+
+
+@settings(max_examples=300)
+@given(ROWS, st.sets(st.integers(0, VOCAB - 1), min_size=1), PARAMS, st.lists(st.integers(0, VOCAB - 1), max_size=4))
+def test_it_is_the_dense_law(row: list[float], ids: set[int], params: SamplingParams, output: list[int]) -> None:
+    check(row, ids, params, output)
+
+
+@pytest.mark.parametrize("top_k", [1, 2, 3, 4, 11, 12, 13])
+def test_top_k_may_be_more_than_there_are(top_k: int) -> None:
+    check([float(i) for i in range(VOCAB)], {1, 5, 9}, SamplingParams(top_k=top_k), [])
+
+
+def positions(self: LawMaker, ids: np.ndarray, *more: Any) -> Law:
+    """Places among the ids in place of the ids."""
+    law = honest(self, ids, *more)
+    return Law(VOCAB, np.arange(len(law.weights)), law.weights)
+
+
+def short(self: LawMaker, ids: np.ndarray, logits: np.ndarray, *more: Any) -> Law:
+    return honest(self, ids[:-1], logits[:-1], *more)
+
+
+honest = LawMaker._law_of
+
+
+@pytest.mark.parametrize("fault", [positions, short])
+def test_planted_faults_are_seen(fault: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LawMaker, "_law_of", fault)
+    with pytest.raises(AssertionError):
+        check([float(i) for i in range(VOCAB)], {1, 5, 9}, SamplingParams(), [])
 
 
 def test_the_rest_has_no_mass_and_nan_is_refused() -> None:

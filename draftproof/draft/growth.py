@@ -47,7 +47,8 @@ class Growth:
 
     def _add(self, parent: int, worth: float, logits: Row, output: Row) -> None:
         """The likeliest children of a node."""
-        weights = np.exp(logits - logits.max())
+        with np.errstate(invalid="ignore"):  # `draft` says so
+            weights = np.exp(logits - logits.max())
         total = float(weights.sum())
         count = min(_BRANCHES, len(weights))
         best = np.argpartition(-weights, count - 1)[:count]
@@ -89,6 +90,8 @@ class Growth:
 
     def draft(self, most: int, worth: float, vocab: int) -> Draft:
         """The best nodes, at most `most`, that are worth it; the likeliest child of the root in any case."""
+        if not np.isfinite([node.worth for node in self._nodes]).all():
+            return Draft(error="draft head: its logits are no numbers of which a law can be made")
         ranked = sorted(range(1, len(self._nodes) + 1), key=lambda n: (-self._nodes[n - 1].worth, n))[:most]
         kept = sorted(n for n in ranked if n == ranked[0] or self._nodes[n - 1].worth > worth)
         place = {0: 0, **{n: i + 1 for i, n in enumerate(kept)}}

@@ -24,6 +24,7 @@ from draftproof.model.graph import to_bfloat16
 
 OWN = ("embed_tokens.weight", "lm_head.weight")  # tensors that a head may bring; else they are the target's
 _LAYER = "layers.0"
+_TARGETS = "verifier_"  # copies of the target's tensors that some trainers leave in
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +170,10 @@ def _check_tensors(directory: Path, stored: Mapping[str, hf.Stored], sizes: Head
         if name in stored and stored[name].shape[1:] != (sizes.width,):
             _refuse(directory, f"tensor {name} has shape {stored[name].shape}", f"its rows need {sizes.width} numbers")
     for name in stored:
-        if name.startswith("layers.") and name not in wanted:
-            _refuse(directory, f"tensor {name} is of another kind of layer", "only plain Llama layers are known")
+        if name not in wanted and name not in (*OWN, "d2t", "t2d") and not name.startswith(_TARGETS):
+            _refuse(
+                directory, f"tensor {name} is of another kind of layer or head", "only plain Llama layers are known"
+            )
 
 
 def _ids(directory: Path, stored: hf.Stored, config: Mapping[str, Any]) -> NDArray[np.int64]:
@@ -191,6 +194,8 @@ def _sizes(directory: Path, config: Mapping[str, Any]) -> HeadSizes:
     if not isinstance(layer, dict):
         _refuse(directory, "config.json lacks transformer_layer_config", "this is no eagle3 head")
     rope: dict[str, Any] = layer.get("rope_parameters") or layer.get("rope_scaling") or {}
+    if not isinstance(rope, dict):
+        _refuse(directory, f"config.json garbles its rope parameters: {rope!r}", "this is no eagle3 head")
     _refuse_variants(directory, layer, rope)
     try:
         heads, width = int(layer["num_attention_heads"]), int(layer["hidden_size"])
@@ -203,7 +208,7 @@ def _sizes(directory: Path, config: Mapping[str, Any]) -> HeadSizes:
             float(layer.get("rms_norm_eps", 1e-6)),
             float(rope.get("rope_theta") or layer.get("rope_theta") or 10000.0),
         )
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         _refuse(directory, f"config.json lacks or garbles {error}", "this is no eagle3 head")
 
 

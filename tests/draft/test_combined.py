@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from heads import PROMPTS, Watching, engine
 
+from draftproof.draft import combined
 from draftproof.draft.base import Ask, Seen, point_draft
 from draftproof.draft.combined import CombinedProposer
 from draftproof.draft.suffix import SuffixProposer
@@ -120,6 +121,47 @@ def test_records_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         source(made, name, LOOP)
         made.forget(name)  # aborted: no word of its end
     assert len(made._records) <= 10
+
+
+def test_who_still_asks_is_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else so many other requests, aborted ones, would change what this one is drafted."""
+    monkeypatch.setattr("draftproof.draft.combined._MOST_RECORDS", 10)
+    made = proposer()
+    for _ in range(6):
+        source(made, 1, LOOP)
+        tell(made, 1, 0)
+    for other in range(100, 150):
+        assert source(made, 1, LOOP) == "head"
+        source(made, other, LOOP)
+
+
+def shared(self: CombinedProposer, ask: Ask) -> Any:
+    return self._records.setdefault(2, combined._Record())
+
+
+def forgetful(self: CombinedProposer, request: int) -> None:
+    self._records.pop(request, None)
+
+
+def late(self: CombinedProposer, record: Any, match: Any, k: int) -> bool:
+    """Draws first, and then looks whether it was worth it."""
+    refuse()
+    return True
+
+
+FAULTS = {
+    "_record": (shared, test_another_requests_fate_changes_nothing),
+    "forget": (forgetful, test_preemption_keeps_the_record_and_the_end_drops_it),
+    "_looks_up": (late, test_a_long_match_is_looked_up_and_no_match_is_not),
+}
+
+
+@pytest.mark.parametrize("method", FAULTS)
+def test_planted_faults_are_seen(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fault, check = FAULTS[method]
+    monkeypatch.setattr(CombinedProposer, method, fault)
+    with pytest.raises(AssertionError):
+        check()
 
 
 def test_mixed_batches_keep_their_order() -> None:

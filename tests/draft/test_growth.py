@@ -10,6 +10,7 @@ from heads import PROMPTS, Watching, engine
 from toys import random_table
 
 from draftproof import tree
+from draftproof.draft.base import point_tree
 from draftproof.draft.growth import Growth
 from draftproof.kv.pages import PagePool
 from draftproof.kv.table import PageTable
@@ -57,6 +58,42 @@ def test_the_best_nodes_are_kept(seed: int, nodes: int) -> None:
     assert sorted(paths_of(draft)) == sorted(best)
     assert tree.fault(draft.parents, draft.tokens) is None
     assert all(law.is_point for law in draft.laws)
+
+
+def own_share_only(self: Growth, parent: int, worth: float, logits: np.ndarray, output: np.ndarray) -> None:
+    add(self, parent, 1.0, logits, output)
+
+
+def last_of_the_level(self: Growth, worth: float) -> bool:
+    """Follows the last nodes of a level, not the best."""
+    going = spread(self, worth)
+    deepest = self._nodes[-1].depth
+    last = [n for n, node in enumerate(self._nodes, 1) if node.depth == deepest][-self.fresh :]
+    kept = sorted({a for n in last for a in self._path(n)[:-1]})
+    self.fed = [*kept, *last] if going else self.fed
+    return going
+
+
+def in_order_of_growth(self: Growth, most: int, worth: float, vocab: int) -> Draft:
+    kept = self._nodes[:most]
+    return point_tree([n.token for n in kept], [n.parent for n in kept], vocab)
+
+
+add, spread = Growth._add, Growth.spread
+FAULTS = {"_add": own_share_only, "spread": last_of_the_level, "draft": in_order_of_growth}
+
+
+@pytest.mark.parametrize("method", FAULTS)
+def test_a_tree_that_is_not_the_best_is_seen(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tree with a node whose parent is not in it breaks while it is put together."""
+
+    def check() -> None:
+        for seed in range(12):
+            test_the_best_nodes_are_kept(seed, 6)
+
+    monkeypatch.setattr(Growth, method, FAULTS[method])
+    with pytest.raises((AssertionError, KeyError)):
+        check()
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4])
