@@ -60,6 +60,19 @@ def test_top_k_may_be_more_than_there_are(top_k: int) -> None:
     check([float(i) for i in range(VOCAB)], {1, 5, 9}, SamplingParams(top_k=top_k), [])
 
 
+ALONE: list[dict[str, Any]] = [
+    {"temperature": 0.0}, {"min_tokens": 3}, {"logit_bias": {9: -np.inf, 5: 2.0}}, {"repetition_penalty": 1.7},
+    {"frequency_penalty": 0.4}, {"presence_penalty": -0.3}, {"top_k": 2}, {"top_p": 0.7}, {"min_p": 0.2},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("one", ALONE, ids=lambda one: next(iter(one)))
+@pytest.mark.parametrize("output", [[], [5, 5, 9, 1]], ids=["early", "late"])
+def test_each_parameter_alone(one: dict[str, Any], output: list[int]) -> None:
+    """So that the short way, where nothing but filters applies, is not taken for too much. Token 1 is a stop token."""
+    check([float(i % 5) for i in range(VOCAB)], {1, 5, 9}, SamplingParams(max_tokens=9, **one), output)
+
+
 def positions(self: LawMaker, ids: np.ndarray, *more: Any) -> Law:
     """Places among the ids in place of the ids."""
     law = honest(self, ids, *more)

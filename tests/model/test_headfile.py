@@ -85,6 +85,7 @@ WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     "wrong shape": (lambda p: retensor(p, lambda t: t.update({"norm.weight": np.ones(3, "f4")})), "has shape"),
     "another size": (lambda p: edit(p, draft_vocab_size=11), "d2t has 10 entries, not 11"),
     "ids that fall": (lambda p: retensor(p, lambda t: t.update({"d2t": np.array([9, *[-1] * 9])})), "rising"),
+    "ids that repeat": (lambda p: retensor(p, lambda t: t.update({"d2t": np.array([4, *[3] * 9])})), "rising"),
     "d2t of another type": (lambda p: retensor(p, lambda t: t.update({"d2t": np.ones(10, "f4")})), "whole numbers"),
     "d2t of another shape": (
         lambda p: retensor(p, lambda t: t.update({"d2t": np.ones((5, 2), "i8")})),
