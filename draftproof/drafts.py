@@ -28,7 +28,6 @@ DRAFTS = (
     "combined:DIRECTORY, prediction, or a model (name or path) with the target's vocabulary"
 )
 SHIPPED = {"smollm2": Path(__file__).parent / "heads" / "smollm2"}
-_LOOKED_UP_K, _HEAD_K = 4, 3
 _SPARE_PAGES = 64  # beside one for each of the target's: rows of trees that are not drafted in the end
 _SHORTEST = 1  # suffix that the combined proposer looks at: its own figures say when to trust it
 
@@ -43,7 +42,7 @@ class Trained(NamedTuple):
     @property
     def layers(self) -> tuple[int, ...]:
         """Which hidden states the target must hand out."""
-        return layers(self.head, self.target)
+        return layers(self.head.sizes, self.target)
 
 
 def resolved(draft: str, model: str) -> str:
@@ -51,12 +50,6 @@ def resolved(draft: str, model: str) -> str:
     if draft != "auto":
         return draft
     return "combined" if model in SHIPPED and SHIPPED[model].is_dir() else "ngram"
-
-
-def default_k(draft: str, model: str) -> int:
-    """Draft length of requests that do not name one. Each token of a head costs a pass of it."""
-    name = resolved(draft, model).partition(":")[0]
-    return 0 if name == "none" else _HEAD_K if name in {"head", "combined"} else _LOOKED_UP_K
 
 
 def trained(draft: str, model: str, progress: Progress) -> Trained | None:

@@ -6,10 +6,13 @@ from dataclasses import replace
 
 from draftproof.draft.base import Proposer
 from draftproof.draft.model import ModelProposer
-from draftproof.drafts import default_k, proposer, resolved, trained
-from draftproof.engine import Engine
+from draftproof.drafts import proposer, resolved, trained
+from draftproof.engine import DEFAULT_K, Engine
+from draftproof.model.checkpoint import ModelError
 from draftproof.model.fetch import Progress, silent
 from draftproof.model.load import ModelOptions, load_model
+
+_HEAD_K = 3  # each token of a head costs a pass of it
 
 
 def load(
@@ -41,12 +44,21 @@ def load(
     if k is None and isinstance(draft, str):
         k = default_k(draft, model)
     head = trained(name, model, progress) if isinstance(draft, str) else None
-    states = head.layers if head is not None else options.hidden_layers
-    options = replace(options, trees=options.trees or nodes > 0, hidden_layers=states)
+    if head is not None:
+        if options.hidden_layers not in {(), head.layers}:
+            raise ModelError(f"hidden_layers={options.hidden_layers}, but the head reads {head.layers}: leave it out")
+        options = replace(options, hidden_layers=head.layers)
+    options = replace(options, trees=options.trees or nodes > 0)
     loaded = load_model(model, options, progress)
     made = proposer(name, head, loaded, draft_options or ModelOptions(), progress) if isinstance(draft, str) else draft
     settings = {"draft": name, **_draft_settings(made)}
     return Engine(loaded.model, loaded.tokenizer, made, k=k, nodes=nodes, max_running=max_running, settings=settings)
+
+
+def default_k(draft: str, model: str) -> int:
+    """Draft length of requests that do not name one."""
+    name = resolved(draft, model).partition(":")[0]
+    return 0 if name == "none" else _HEAD_K if name in {"head", "combined"} else DEFAULT_K
 
 
 def _name(draft: str | Proposer, model: str) -> str:

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-from draftproof.drafts import DRAFTS, default_k
+from draftproof.drafts import DRAFTS
 from draftproof.engine import Engine, rule_named
-from draftproof.loading import load
+from draftproof.loading import default_k, load
 from draftproof.model.fetch import Progress
 from draftproof.model.load import ModelOptions
 from draftproof.types import RequestError, SamplingParams

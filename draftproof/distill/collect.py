@@ -97,13 +97,14 @@ class Rounds:
         return count(path)
 
     def _texts(self, rng: random.Random, said: Callable[[int], None]) -> Iterator[Text]:
-        s, tokenizer = self._sizes, self._tokenizer
+        s = self._sizes
         openings = [self._opening(rng) for _ in range(s.turns)]
         articles = [self._asked(prompts.article(rng), rng) for _ in range(s.articles)]
         first = [*((o, 1.0, s.turn_tokens) for o in openings), *((a, 1.0, s.article_tokens) for a in articles)]
         written = self._run(first, rng, said)
         yield from (text for _, text in written)
-        turns, passages = ([tokenizer.decode(o.tokens).strip() for o, _ in part] for part in _halves(written, s.turns))
+        texts = [self._tokenizer.decode(o.tokens).strip() for o, _ in written]
+        turns, passages = texts[: s.turns], texts[s.turns :]
         asked = [t for t in turns if t] + [prompts.asking(rng) for _ in range(s.templates)]
         asked += [prompts.reading(rng, [p for p in passages if p] or [""]) for _ in range(s.readings)]
         wanted = [
@@ -161,10 +162,6 @@ class Rounds:
         n = len(tokens) - bool(output.tokens)
         states = self._recorder.take(output.request, n)
         return Text(np.array(tokens[:n], dtype=np.int32), states, len(output.prompt))
-
-
-def _halves(items: list[tuple[Output, Text]], at: int) -> tuple[list[tuple[Output, Text]], list[tuple[Output, Text]]]:
-    return items[:at], items[at:]
 
 
 def save(path: Path, texts: Sequence[Text]) -> None:

@@ -27,7 +27,6 @@ class Target:
 
     embed: Tensor
     head: Tensor
-    fingerprint: str
 
 
 class Batch(NamedTuple):

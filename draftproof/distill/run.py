@@ -17,7 +17,7 @@ import torch
 
 from draftproof.distill.collect import Rounds, Sizes, count, read
 from draftproof.distill.data import Target, batches, likely_tokens, sampled_states, scales
-from draftproof.distill.train import Plan, Trainer
+from draftproof.distill.train import Plan, Trainer, keep
 from draftproof.model import headfile
 from draftproof.model.checkpoint import Architecture, Checkpoint, ModelError
 from draftproof.model.directory import checkpoint
@@ -100,7 +100,7 @@ def _collected(wish: Wish, source: Checkpoint, sizes: HeadSizes, work: Path, sai
     ready = work / "rounds.json"
     if ready.exists():
         return [work / name for name in json.loads(ready.read_text(encoding="utf-8"))]
-    wanted = layers(HeadCheckpoint(sizes, {}, torch.arange(1).numpy(), ""), source)
+    wanted = layers(sizes, source)
     target = load_model(wish.model, ModelOptions(hidden_layers=wanted, bitwise=False, kv_bytes=_MEMORY))
     rounds, began, tokens = Rounds(target, work, wish.seed, wish.sizes), monotonic(), 0
     paths: list[Path] = []
@@ -126,7 +126,7 @@ def _trainer(wish: Wish, source: Checkpoint, sizes: HeadSizes, paths: Sequence[P
     if not chosen.exists():
         states = sampled_states(paths[:-1], wish.seed)
         ids, _ = likely_tokens(states, target, min(_TRAINED_VOCABULARY, wish.vocabulary))
-        torch.save((torch.from_numpy(ids), scales(states)), chosen)
+        keep((torch.from_numpy(ids), scales(states)), chosen)
     trained, scale = torch.load(chosen, weights_only=True)
     made = Trainer(Plan(wish.seed, 1, wish.batch), sizes, target, paths[:-1], trained, scale)
     made.plan = _plan(wish, made, paths, work)
@@ -136,7 +136,7 @@ def _trainer(wish: Wish, source: Checkpoint, sizes: HeadSizes, paths: Sequence[P
 def _target(source: Checkpoint) -> Target:
     embed = torch.tensor(source.tensor("embed"))
     head = embed if source.architecture.tied else torch.tensor(source.tensor("head"))
-    return Target(embed, head, source.fingerprint)
+    return Target(embed, head)
 
 
 def _plan(wish: Wish, trainer: Trainer, paths: Sequence[Path], work: Path) -> Plan:

@@ -1,7 +1,8 @@
 """Trains a head on collected data. Deterministic from the plan; stopped and started again, it ends at the same weights.
 
-Loss: cross-entropy on the target's law renormalised in the draft vocabulary, in the later part half of it and half the
-total variation distance, which is what acceptance is made of (alpha = 1 - TV). The unrolled steps grow with time.
+Loss: cross-entropy on the target's law renormalised in the draft vocabulary, in the later part half of it and
+twice the total variation distance, which is what acceptance is made of (alpha = 1 - TV). The unrolled steps grow with
+time.
 Optimisers: Muon for matrices (Jordan et al. 2024), AdamW for the gains; the rate falls linearly in the last 60 %.
 Knows no engine and no file format but its own snapshot.
 """
@@ -43,7 +44,7 @@ class Trainer:
     def __init__(
         self, plan: Plan, sizes: HeadSizes, target: Target, paths: Sequence[Path], ids: Tensor, scale: Tensor
     ) -> None:
-        self.plan, self.target, self.paths, self.ids = plan, target, list(paths), ids
+        self.plan, self.target, self._paths = plan, target, list(paths)
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.net = HeadNet(sizes).to(self.device)
         self.net.begin(scale, plan.seed)
@@ -75,7 +76,7 @@ class Trainer:
         """Epoch after epoch, each in another order."""
         epoch = 0
         while True:
-            yield from batches(self.paths, self.plan.tokens, self.plan.seed * 1009 + epoch)
+            yield from batches(self._paths, self.plan.tokens, self.plan.seed * 1009 + epoch)
             epoch += 1
 
     def _one(self, batch: Batch) -> float:
@@ -155,9 +156,8 @@ class Trainer:
 
     def _keep(self, snapshot: Path) -> None:
         states = [o.state_dict() for o in self._optimisers]
-        draft = snapshot.with_suffix(".tmp")
-        torch.save({"plan": asdict(self.plan), "step": self.step, "net": self.net.state_dict(), "o": states}, draft)
-        draft.rename(snapshot)
+        kept = {"plan": asdict(self.plan), "step": self.step, "net": self.net.state_dict(), "o": states}
+        keep(kept, snapshot)
 
     def _resume(self, snapshot: Path) -> None:
         if not snapshot.exists():
@@ -171,3 +171,18 @@ class Trainer:
         for optimiser, state in zip(self._optimisers, kept["o"], strict=True):
             optimiser.load_state_dict(state)
         self.step = kept["step"]
+
+
+def keep(value: object, path: Path) -> None:
+    """Write tensors to a file that is there complete or not at all.
+
+    Raises:
+        ModelError: there is no room for it.
+    """
+    draft = path.with_suffix(".tmp")
+    try:
+        torch.save(value, draft)
+        draft.rename(path)
+    except (OSError, RuntimeError) as error:  # PyTorch's writer has a RuntimeError for a full disk
+        draft.unlink(missing_ok=True)
+        raise ModelError(f"{path} cannot be written ({str(error).splitlines()[0]}): free some space") from error

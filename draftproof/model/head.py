@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from draftproof.model import graph, paged
 from draftproof.model.base import HeadPass
 from draftproof.model.checkpoint import Architecture, Checkpoint, Matrix, ModelError
-from draftproof.model.headfile import HeadCheckpoint
+from draftproof.model.headfile import HeadCheckpoint, HeadSizes
 from draftproof.model.openvino import FINAL_NORM
 from draftproof.types import Chunk
 
@@ -87,10 +87,10 @@ def check(head: HeadCheckpoint, target: Checkpoint) -> None:
         raise ModelError(f"this head reads states {list(s.states)}, the target has states 1 to {a.layers}")
 
 
-def layers(head: HeadCheckpoint, target: Checkpoint) -> tuple[int, ...]:
+def layers(sizes: HeadSizes, target: Checkpoint) -> tuple[int, ...]:
     """Which hidden states to ask the target for, as OpenVINOOptions counts them."""
     count = target.architecture.layers
-    return tuple(FINAL_NORM if n == count else n - 1 for n in head.sizes.states)
+    return tuple(FINAL_NORM if n == count else n - 1 for n in sizes.states)
 
 
 def _completed(head: HeadCheckpoint, target: Checkpoint) -> Checkpoint:

@@ -15,7 +15,7 @@ from draftproof.verify.checks import acceptance, bitwise, blackbox, ends, law, l
 from draftproof.verify.contract import Budget, Check, Mutant, Verdict
 from draftproof.verify.mutants import MUTANTS, WORLDS
 from draftproof.verify.outcome import Kill
-from draftproof.verify.plan import Leg, statistical
+from draftproof.verify.plan import Leg, VerifyError, statistical
 
 TOY_CHECKS: tuple[Check, ...] = (
     *rules.CHECKS,
@@ -81,6 +81,8 @@ def _toy_legs(options: Options, exact: tuple[str, ...]) -> list[Leg]:
         "ngram": {"spread": NGRAM_CHECKS * bool(exact)},
     }
     made = []
+    if unknown := [d for d in options.drafts if d not in plan]:
+        raise VerifyError(f"the toys have no draft {unknown[0]!r}: give one of {', '.join(plan)}, or name a --model")
     for draft in options.drafts or tuple(plan):
         for name, checks in plan[draft].items():
             pair = toy.pair(name)

@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 
 from draftproof import load
 from draftproof.cli.main import main
-from draftproof.distill import collect, run
+from draftproof.distill import collect, run, train
 from draftproof.distill.collect import Rounds, Sizes
 from draftproof.distill.run import Progress, Wish, distill
 from draftproof.model import headfile
@@ -113,6 +113,25 @@ def test_no_space_is_said(wish: Wish, tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(ModelError, match=r"No space left on device.*free some space"):
         distill(wish, tmp_path)
     assert not list((tmp_path / "work").glob("*.tmp"))
+
+
+@pytest.mark.parametrize("kept", ["vocabulary.pt", "snapshot.pt"])
+def test_no_space_while_training_is_said_and_can_be_gone_on_from(
+    wish: Wish, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: str
+) -> None:
+    save = train.torch.save
+
+    def full(value: object, path: Path) -> None:
+        save(value, path)
+        if path.stem == kept.partition(".")[0]:
+            raise RuntimeError("PytorchStreamWriter failed writing file: No space left on device")
+
+    monkeypatch.setattr(train.torch, "save", full)
+    with pytest.raises(ModelError, match=rf"{kept}.*No space left on device.*free some space"):
+        distill(wish, tmp_path)
+    monkeypatch.undo()
+    distill(wish, tmp_path)
+    assert (tmp_path / "model.safetensors").read_bytes() == (made / "model.safetensors").read_bytes()
 
 
 def test_without_torch_the_command_says_what_to_install(

@@ -15,6 +15,7 @@ from draftproof.draft.base import Seen
 from draftproof.draft.head import HeadProposer
 from draftproof.engine import Engine
 from draftproof.model import headfile
+from draftproof.model.checkpoint import ModelError
 from draftproof.types import SamplingParams
 from draftproof.verify.stats import bernoulli_sum_test, detectable_bias
 
@@ -203,3 +204,10 @@ def test_absolute_ids_in_place_of_offsets_are_seen(tmp_path: Path, monkeypatch: 
     watch = run(made)
     with pytest.raises(AssertionError):
         check_laws(made, watch, head)
+
+
+def test_other_hidden_states_beside_a_head_are_refused() -> None:
+    """I12: the head's own would stand in for them silently."""
+    with pytest.raises(ModelError, match=r"hidden_layers=\(1,\), but the head reads .*leave it out"):
+        engine(hidden_layers=(1,))
+    assert engine(hidden_layers=(0, -1)).speculates

@@ -41,7 +41,7 @@ def test_ids_are_stored_as_offsets_and_states_by_the_conventions_numbers(path: P
     offsets = hf.table(path / "model.safetensors")["d2t"].raw()
     np.testing.assert_array_equal(offsets, IDS - np.arange(len(IDS)))
     assert json.loads((path / "config.json").read_text())["eagle_aux_hidden_state_layer_ids"] == [1, 2]
-    assert layers(headfile.read(path), source()) == (0, -1)  # after the first layer; after the final norm
+    assert layers(headfile.read(path).sizes, source()) == (0, -1)  # after the first layer; after the final norm
 
 
 def edit(path: Path, **changes: object) -> None:

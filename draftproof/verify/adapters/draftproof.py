@@ -181,6 +181,7 @@ def toy_engine(pair: Pair, folder: Path, draft: str, rules: Sequence[str] = tupl
 
 def real_engine(model: str, draft: str, rules: Sequence[str], draft_precision: str) -> DraftproofEngine:
     """Our engine on any model that it can load, in its default setting, with any draft that has a name."""
+    draft = drafts.resolved(draft, model)
     head = drafts.trained(draft, model, silent)
     states = head.layers if head is not None else ()
     target = load_model(model, ModelOptions(kv_bytes=256 << 20, hidden_layers=states))

@@ -47,14 +47,13 @@ class AcceptanceCounts(BaseCheck):
             for look, found in enumerate(_observe(engine, world, rule, looks.sizes(count), budget.seed)):
                 if not all(found):
                     return self.untested(f"rule {rule or 'default'}: nothing was proposed in a step before the third")
-                tested = [(bernoulli_sum_test(hits, chances), hits, chances) for hits, chances in map(_sums, found)]
-                p_value, hits, chances = min(tested, key=lambda t: t[0])
+                p_value, step = min((bernoulli_sum_test(*_sums(pairs)), n) for n, pairs in enumerate(found))
                 lowest = min(lowest, looks.adjusted(look, p_value))
                 if p_value <= looks.alpha_at(look):
-                    wrong = _row(tested.index((p_value, hits, chances)), rule, hits, chances)
+                    wrong = _row(step, rule, *_sums(found[step]))
                     plots = {"acceptance": _plot([*rows, wrong])}
                     return self.fails(seen + sum(map(len, found)), _witness(rule, wrong), lowest * claims, plots)
-            rows += [_row(step, rule, *_sums(pairs)) for step, pairs in enumerate(found)]
+            rows += [_row(n, rule, *_sums(pairs)) for n, pairs in enumerate(found)]
             seen += sum(map(len, found))
         bias = detectable_bias([0.5] * count, looks.alpha_at(len(looks) - 1), budget.power)
         result = self.holds(seen, f"a bias of {bias:.3f} would be seen", {"acceptance": _plot(rows)})
