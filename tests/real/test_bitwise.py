@@ -17,7 +17,7 @@ from draftproof.engine import Engine
 from draftproof.model.load import Loaded
 from draftproof.noise import StepNoise
 from draftproof.scheduler import Item
-from draftproof.types import Chunk, SamplingParams
+from draftproof.types import Chunk, Draft, SamplingParams
 
 pytestmark = pytest.mark.model
 Make = Callable[..., Engine]
@@ -72,9 +72,9 @@ def _positions_off(engine: Engine) -> None:
 
     honest = step._chunk
 
-    def shifted(item: Item, rows: Sequence[int]) -> Chunk:
+    def shifted(item: Item, draft: Draft, rows: Sequence[int]) -> Chunk:
         fed = item.end - item.start
-        return replace(honest(item, rows), depths=tuple(j + (j >= fed) for j in range(len(rows))))
+        return replace(honest(item, draft, rows), depths=tuple(j + (j >= fed) for j in range(len(rows))))
 
     engine.planted = [(step, "_chunk", shifted)]  # type: ignore[attr-defined]
 
