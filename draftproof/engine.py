@@ -8,7 +8,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from time import perf_counter
 from typing import Protocol
 
 from draftproof import lossy
@@ -40,6 +39,7 @@ from draftproof.types import (
     StepTrace,
     TokenLogprob,
 )
+from draftproof.watch import Stopwatch
 
 DEFAULT_K, MOST_K = 4, 64
 Prompt = str | Sequence[int]
@@ -129,6 +129,7 @@ class Engine:
         self._mail: dict[int, list[Event]] = {}  # of open streams: whoever steps, their events wait for them
         self._unread: list[Event] = []  # of requests that were added, while a stream or generate() stepped
         self._next = 0
+        self._late = 0.0  # seconds that a step took once its traces were written: the next step's
 
     def add(self, prompt: Prompt, params: SamplingParams | None = None, prediction: Prompt | None = None) -> int:
         """Queue a request and return its id.
@@ -185,7 +186,7 @@ class Engine:
         return [*waiting, *self._advance()]
 
     def _advance(self) -> list[Event]:
-        began = perf_counter()
+        watch = Stopwatch(self._late)
         items, preempted = self.scheduler.plan()
         for sequence in preempted:
             self.proposer.forget(sequence.request.id)
@@ -193,15 +194,19 @@ class Engine:
             return []
         lives = [self._live[item.sequence.request.id] for item in items]
         origins = [len(item.sequence.tokens) for item in items]
-        done = decode_step(items, [live.job for live in lives], self.target, self.proposer)
-        other = perf_counter() - began - done.draft_seconds - done.verify_seconds
-        seconds = Seconds(done.draft_seconds, done.verify_seconds, other)
+        watch.mark("schedule")
+        done = decode_step(items, [live.job for live in lives], self.target, self.proposer, watch)
+        watch.mark("other")
+        seconds, late = watch.seconds, Stopwatch()
         for live, origin, run, proposed in zip(lives, origins, done.runs, done.proposed, strict=True):
             live.job.sequence.steps.append(_trace(live, origin, run, proposed, len(items), seconds))
             if run is not None:
                 live.logprobs.extend(run.logprobs)
                 self._lengths.observe(live.job.sequence, run)
-        return [self._event(live, run) for live, run in zip(lives, done.runs, strict=True) if run is not None]
+        events = [self._event(live, run) for live, run in zip(lives, done.runs, strict=True) if run is not None]
+        late.mark("other")
+        self._late = late.seconds.other
+        return events
 
     def _post(self, event: Event) -> Event:
         if event.request in self._mail:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from time import perf_counter
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -25,6 +24,7 @@ from draftproof.scheduler import Item
 from draftproof.scheduler import Sequence as Running
 from draftproof.stops import Ending
 from draftproof.types import Chunk, Draft, Finish, Floats, Kind, Law, RequestError, Run, TokenLogprob, Verdict
+from draftproof.watch import Stopwatch
 
 Hidden = NDArray[np.float32]
 
@@ -52,39 +52,39 @@ class Job:
 
 
 class Done(NamedTuple):
-    """Runs of the items that decoded (None for the others) with the tokens that count as proposed, and the seconds in
-    both kinds of model passes."""
+    """Runs of the items that decoded (None for the others) with the tokens that count as proposed."""
 
     runs: list[Run | None]
     proposed: list[tuple[int, ...]]
-    draft_seconds: float
-    verify_seconds: float
 
 
-def decode_step(items: Sequence[Item], jobs: Sequence[Job], target: TargetModel, proposer: Proposer) -> Done:
-    began = perf_counter()
+def decode_step(
+    items: Sequence[Item], jobs: Sequence[Job], target: TargetModel, proposer: Proposer, watch: Stopwatch
+) -> Done:
     noises = [job.noise for job in jobs]
     drafts = _propose(items, jobs, noises, proposer, target.info.vocab)  # tokens with the law each came from
-    drafted = perf_counter()
+    watch.mark("draft")
     rows = [_rows(item, draft, target.info.min_rows) for item, draft in zip(items, drafts, strict=True)]
     with reserve([(i.sequence.table, i.start, len(r)) for i, r in zip(items, rows, strict=True)]) as slots:
         target.copy_pages(slots.copies)
         chunks = [_chunk(*work) for work in zip(items, drafts, rows, strict=True)]
-        before = perf_counter()
+        watch.mark("kv")
         out = target.forward(chunks)  # one ragged pass, k + 1 rows a decoding sequence
-        verified = perf_counter() - before
+        watch.mark("verify")
         logits = _split(out.logits, [c.wanted for c in chunks])
         laws = [_laws(*work) for work in zip(jobs, drafts, logits, strict=True)]
         verdicts = [_judge(*work) for work in zip(items, jobs, drafts, noises, laws, strict=True)]
         runs = [_cut(*work) for work in zip(jobs, drafts, verdicts, laws, logits, strict=True)]
         paths = [_path(*work) for work in zip(drafts, verdicts, runs, strict=True)]
+        watch.mark("accept")
         _gather(items, paths, target)
         slots.commit([_committed(item, run) for item, run in zip(items, runs, strict=True)])
     for item, run in zip(items, runs, strict=True):
         _append(item.sequence, run)
+    watch.mark("kv")
     proposer.observe(_seen(items, chunks, paths, runs, out.hidden))
-    proposed = [_proposed(*work) for work in zip(drafts, paths, runs, strict=True)]
-    return Done(runs, proposed, drafted - began, verified)
+    watch.mark("draft")
+    return Done(runs, [_proposed(*work) for work in zip(drafts, paths, runs, strict=True)])
 
 
 def _propose(

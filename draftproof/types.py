@@ -257,15 +257,20 @@ class Forward:
 
 
 class Seconds(NamedTuple):
-    """Where a step's wall-clock time went. `other` is everything but model passes."""
+    """Where a step's wall-clock time went: `draft` is all of the proposer's work, `verify` the target's pass, `accept`
+    laws, verdicts and stop rules, `kv` pages and their copies, `schedule` planning, `other` the rest, which includes
+    what the step before did for its readers (texts, outputs)."""
 
     draft: float = 0.0
     verify: float = 0.0
+    accept: float = 0.0
+    kv: float = 0.0
+    schedule: float = 0.0
     other: float = 0.0
 
     @property
     def total(self) -> float:
-        return self.draft + self.verify + self.other
+        return sum(self)
 
 
 @dataclass(frozen=True, slots=True)
