@@ -17,7 +17,7 @@ from draftproof.draft.prediction import PredictionProposer
 from draftproof.draft.suffix import SuffixProposer
 from draftproof.model import headfile
 from draftproof.model.checkpoint import Checkpoint, ModelError
-from draftproof.model.directory import checkpoint
+from draftproof.model.directory import checkpoint, remembered_sha256
 from draftproof.model.fetch import Progress
 from draftproof.model.head import HeadModel, check, layers
 from draftproof.model.load import Loaded, ModelOptions, load_model
@@ -38,6 +38,12 @@ class Trained(NamedTuple):
     head: headfile.HeadCheckpoint
     target: Checkpoint
     combined: bool
+    path: Path
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the head's weights, hex."""
+        return remembered_sha256(self.path / "model.safetensors")
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -71,7 +77,7 @@ def trained(draft: str, model: str, progress: Progress) -> Trained | None:
     progress(f"reading the head {path}")
     target = checkpoint(model, progress)
     check(head, target)
-    return Trained(head, target, name == "combined")
+    return Trained(head, target, name == "combined", path)
 
 
 def _is_head(path: Path) -> bool:

@@ -5,13 +5,10 @@ Not for several threads: one thread owns an engine and calls it.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from draftproof import lossy
-from draftproof.accept import RULES
+from draftproof.admission import Admission, Prompt, Tokenizer, drafting, rule_named
 from draftproof.draft.base import Proposer
 from draftproof.draft.none import NoProposer
 from draftproof.draft.prediction import PredictionProposer
@@ -20,18 +17,17 @@ from draftproof.law import LawMaker
 from draftproof.length.base import LengthPolicy
 from draftproof.length.fixed import FixedLength
 from draftproof.model.base import TargetModel
-from draftproof.nodes import checked, granted
+from draftproof.nodes import checked
 from draftproof.scheduler import Limits, Scheduler
 from draftproof.stats import trim
-from draftproof.step import Job, Rule, decode_step
+from draftproof.step import Job, decode_step
 from draftproof.stops import Ending
 from draftproof.streaming import Stream
-from draftproof.text import TokenBytes
 from draftproof.types import (
+    DraftLength,
     Finish,
     Kind,
     Output,
-    Request,
     RequestError,
     Run,
     SamplingParams,
@@ -40,14 +36,6 @@ from draftproof.types import (
     TokenLogprob,
 )
 from draftproof.watch import Stopwatch
-
-DEFAULT_K, MOST_K = 4, 64
-Prompt = str | Sequence[int]
-
-
-class Tokenizer(TokenBytes, Protocol):
-    def encode(self, text: str, special: bool = True) -> list[int]: ...
-    def chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +64,12 @@ class _Live:
     tokens_out: int = 0
 
 
-def rule_named(name: str) -> Rule:
-    """An exact rule by its name, or a lossy one by its name and parameter."""
-    found = RULES.get(name) or lossy.parse(name)
-    if found is None:
-        kinds = f"exact: {', '.join(RULES)}; lossy, changing the output law: {', '.join(lossy.LOSSY)} with a parameter"
-        raise RequestError(f"rule={name!r} is unknown ({kinds})")
-    return found
-
-
 class Engine:
     """Runs many requests at once on one target model.
 
     Args:
-        k: draft length of requests that do not name one; None: DEFAULT_K with a proposer, 0 without.
+        k: draft length of requests that do not name one; None: DEFAULT_K with a proposer, 0 without; "auto": as
+            `lengths` chooses in each step.
         nodes: most nodes of a tree draft; 0: chains only. More than 0 needs a target that was loaded with trees.
         max_running: most sequences in one step.
         settings: what else to state as the resolved configuration, beside the model's own.
@@ -101,7 +81,7 @@ class Engine:
         tokenizer: Tokenizer,
         proposer: Proposer | None = None,
         *,
-        k: int | None = None,
+        k: DraftLength | None = None,
         nodes: int = 0,
         max_running: int = 16,
         lengths: LengthPolicy | None = None,
@@ -110,19 +90,17 @@ class Engine:
         self.target, self.tokenizer = target, tokenizer
         self.proposer: Proposer = proposer or NoProposer()
         self.speculates = not isinstance(self.proposer, NoProposer)
-        if k is not None and not 0 <= k <= MOST_K:
-            raise RequestError(f"k={k}: give a draft length from 0 to {MOST_K}")
-        if k and not self.speculates:
-            raise RequestError(f"k={k}, but the draft is 'none': name a draft, or leave k out")
         if max_running < 1:
             raise RequestError(f"max_running={max_running}: at least one sequence must run")
-        self._k = (DEFAULT_K if k is None else k) if self.speculates else 0
+        self.max_running = max_running
+        self._lengths = lengths or FixedLength()
         info = target.info
         self.settings: Mapping[str, object] = {**info.settings, **(settings or {})}
         self.pool = PagePool(info.pages, info.page_size)
-        self._nodes = checked(nodes, info, self.speculates)
         self.context = min(info.context, info.pages * info.page_size - max(info.min_rows, nodes))
-        self._lengths = lengths or FixedLength()
+        predicts, nodes = isinstance(self.proposer, PredictionProposer), checked(nodes, info, self.speculates)
+        can = drafting(self.speculates, k, nodes, predicts, self._lengths.adapts)
+        self._admission = Admission(info, tokenizer, self.context, can)
         limits = Limits(max_running, info.max_rows, info.min_rows, self.context)
         self.scheduler = Scheduler(self.pool, limits, self._lengths)
         self._live: dict[int, _Live] = {}
@@ -139,42 +117,12 @@ class Engine:
         """
         params = params or SamplingParams()
         rule = rule_named(params.rule)
-        tokens = self._tokens(prompt, "prompt")
-        expected = self._tokens(prediction, "prediction", special=False) if prediction is not None else ()
-        self._check(tokens, params, expected)
-        stop_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self._eos)
-        seed = secrets.randbits(64) if params.seed is None else params.seed
-        k = self._k if params.k is None else params.k
-        nodes = granted(self._nodes, self.target.info, params.rule, k)
-        request = Request(self._next, tokens, params, seed, k, stop_ids, expected, nodes)
-        laws = LawMaker(params, stop_ids, self.target.info.vocab)
+        request = self._admission.request(self._next, prompt, params, prediction)
+        laws = LawMaker(params, request.stop_ids, self.target.info.vocab)
         sequence = self.scheduler.add(request)
         self._live[request.id] = _Live(Job(sequence, laws, rule, Ending(request, self.tokenizer, self.context)))
         self._next += 1
         return request.id
-
-    @property
-    def _eos(self) -> frozenset[int]:
-        return frozenset(self.target.info.eos_ids)
-
-    def _tokens(self, prompt: Prompt, name: str, special: bool = True) -> tuple[int, ...]:
-        tokens = self.tokenizer.encode(prompt, special) if isinstance(prompt, str) else list(prompt)
-        vocab = self.target.info.vocab
-        bad = next((t for t in tokens if not 0 <= t < vocab), None)
-        if bad is not None:
-            raise RequestError(f"{name} holds token {bad}, but the model has {vocab} tokens (0 .. {vocab - 1})")
-        return tuple(int(t) for t in tokens)
-
-    def _check(self, tokens: Sequence[int], params: SamplingParams, expected: Sequence[int]) -> None:
-        if not tokens:
-            raise RequestError("the prompt is empty: give at least one token")
-        if len(tokens) >= self.context:
-            fix = "shorten it" if self.context == self.target.info.context else "shorten it, or give more KV memory"
-            raise RequestError(f"the prompt has {len(tokens)} tokens, the context {self.context}: {fix}")
-        if params.k and not self.speculates:
-            raise RequestError(f"k={params.k}, but no draft is loaded: load one (draft='ngram') or ask for k=0")
-        if expected and not isinstance(self.proposer, PredictionProposer):
-            raise RequestError("a prediction needs the prediction proposer: load the engine with draft='prediction'")
 
     @property
     def busy(self) -> bool:
@@ -240,6 +188,7 @@ class Engine:
         del self._live[sequence.request.id]
         self.scheduler.remove(sequence)
         self.proposer.forget(sequence.request.id)
+        self._lengths.forget(sequence.request.id)
         count = len(sequence.kinds)
         asked = sequence.request.params.logprobs is not None
         output = Output(

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
+from draftproof.admission import DEFAULT_K
 from draftproof.draft.base import Proposer
+from draftproof.draft.combined import CombinedProposer
+from draftproof.draft.head import HeadProposer
 from draftproof.draft.model import ModelProposer
 from draftproof.drafts import proposer, resolved, trained
-from draftproof.engine import DEFAULT_K, Engine
+from draftproof.engine import Engine
+from draftproof.length.goodput import GoodputLength
 from draftproof.model.checkpoint import ModelError
 from draftproof.model.fetch import Progress, silent
 from draftproof.model.load import ModelOptions, load_model
+from draftproof.profiling import profile
+from draftproof.types import DraftLength
 
 _HEAD_K = 3  # each token of a head costs a pass of it
 
@@ -19,11 +28,12 @@ def load(
     model: str = "smollm2",
     draft: str | Proposer = "auto",
     *,
-    k: int | None = None,
+    k: DraftLength | None = None,
     nodes: int = 0,
     max_running: int = 16,
     options: ModelOptions | None = None,
     draft_options: ModelOptions | None = None,
+    decisions: Callable[[dict[str, Any]], None] = lambda _: None,
     progress: Progress = silent,
 ) -> Engine:
     """An engine on `model` with the proposer that `draft` names.
@@ -34,8 +44,12 @@ def load(
             suffix:2 (shortest match); head or head:DIRECTORY (see draftproof distill); combined, which is a head with
             suffix matching; prediction; a second model like `model`; or a Proposer. suffix:2,remember=100000 also looks
             into so many tokens of earlier outputs: users can then tell by timing what others were answered.
-        k: draft length of requests that do not name one.
-        nodes: most nodes of a tree draft, for proposers that make trees; 0: chains only.
+        k: draft length of requests that do not name one; "auto" chooses in each step what is expected to be fastest,
+            by costs that are measured once (seconds) and kept. Only with it may requests ask for k="auto".
+        nodes: most nodes of a tree draft, for proposers that make trees; 0: chains only. With k="auto" a node must be
+            as likely to stand as its row costs plain steps.
+        decisions: with k="auto", gets the costs and then every draft length that was chosen, with what it was chosen
+            from, as JSON objects.
         progress: gets a short message when a long phase begins.
     Raises:
         ModelError: one line that says what is wrong and what to do.
@@ -52,7 +66,24 @@ def load(
     loaded = load_model(model, options, progress)
     made = proposer(name, head, loaded, draft_options or ModelOptions(), progress) if isinstance(draft, str) else draft
     settings = {"draft": name, **_draft_settings(made)}
-    return Engine(loaded.model, loaded.tokenizer, made, k=k, nodes=nodes, max_running=max_running, settings=settings)
+    if head is not None:
+        settings["draft_fingerprint"] = head.fingerprint
+    build = partial(
+        Engine, loaded.model, loaded.tokenizer, made, nodes=nodes, max_running=max_running, settings=settings
+    )
+    if k != "auto":
+        return build(k=k)
+    costs = profile(build(), progress)
+    _value_rows(made, costs.row_worth(1, nodes))
+    decisions({"profile": costs.as_json()})
+    return build(k=k, lengths=GoodputLength(costs, decisions))
+
+
+def _value_rows(proposer: Proposer, worth: float) -> None:
+    """Tell a proposer of trees what a node must be worth."""
+    head = proposer.head if isinstance(proposer, CombinedProposer) else proposer
+    if isinstance(head, HeadProposer):
+        head.worth = worth
 
 
 def default_k(draft: str, model: str) -> int:
@@ -69,4 +100,6 @@ def _draft_settings(proposer: Proposer) -> dict[str, object]:
     if not isinstance(proposer, ModelProposer):
         return {}
     own = proposer.model.info.settings
-    return {f"draft_{name}": own[name] for name in ("precision", "kv_precision", "kv_bytes") if name in own}
+    return {
+        f"draft_{name}": own[name] for name in ("precision", "kv_precision", "kv_bytes", "fingerprint") if name in own
+    }

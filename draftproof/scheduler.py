@@ -122,6 +122,12 @@ class Scheduler:
         return items, 0
 
     def _item(self, sequence: Sequence, budget: int) -> Item | None:
+        if sequence.kinds and sequence.table.length < len(sequence.tokens) - 1:
+            return self._reread(sequence, budget)
+        return self._onward(sequence, budget)
+
+    def _onward(self, sequence: Sequence, budget: int) -> Item | None:
+        """A prompt that is read, or a sequence that decodes as it did in the step before."""
         total, least = len(sequence.tokens), self._limits.min_rows
         k = self._draft_length(sequence)
         start = max(0, min(sequence.table.length, total - least if k + 1 < least else total - 1))
@@ -131,11 +137,22 @@ class Scheduler:
         end = min(start + budget, total - least)  # the rest is a chunk too: a decode step is never cut
         return Item(sequence, start, end, 0) if end - start >= least else None
 
+    def _reread(self, sequence: Sequence, budget: int) -> Item | None:
+        """After a preemption: all but the last token at first, and no decoding, since a draft may rest on their states.
+
+        The next step then drafts as it would have done without the preemption.
+        """
+        known = len(sequence.tokens) - 1
+        start = max(0, min(sequence.table.length, known - self._limits.min_rows))
+        item = Item(sequence, start, min(start + budget, known), 0)
+        return item if self.rows(item) <= budget else None
+
     def _draft_length(self, sequence: Sequence) -> int:
         """No more than could be emitted: the step adds one token of its own."""
         total, request = len(sequence.tokens), sequence.request
         left = len(request.prompt) + request.params.max_tokens - total
-        return max(0, min(self._lengths.choose(sequence), request.k, left - 1, self._limits.context - total - 1))
+        most = max(0, min(left - 1, self._limits.context - total - 1))
+        return self._lengths.choose(sequence, len(self.running), most)
 
     def rows(self, item: Item) -> int:
         return max(item.end - item.start + item.drafted, self._limits.min_rows)

@@ -34,9 +34,7 @@ def summary(steps: Iterable[StepTrace]) -> Stats:
     steps = [s for s in every if s.emitted]
     accepted = sum(s.accepted for s in steps)
     rejected = sum(_rejected(s) for s in steps)
-    longest = max((len(s.proposed) for s in steps), default=0)
-    reached = [sum(s.accepted > i or (s.accepted == i and _rejected(s)) for s in steps) for i in range(longest)]
-    passed = [sum(s.accepted > i for s in steps) for i in range(longest)]
+    passed, reached = positions(steps)
     tokens = sum(len(s.emitted) for s in steps)
     return Stats(
         steps=len(steps),
@@ -50,6 +48,13 @@ def summary(steps: Iterable[StepTrace]) -> Stats:
         tv=sum(s.tv for s in steps) / len(steps) if steps else 0.0,
         seconds=Seconds(*(sum(part) for part in zip(*(s.seconds for s in every), strict=True))),
     )
+
+
+def positions(steps: Sequence[StepTrace]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """How many steps accepted at each draft position, and how many reached it."""
+    places = range(max((len(s.proposed) for s in steps), default=0))
+    reached = tuple(sum(s.accepted > i or (s.accepted == i and _rejected(s)) for s in steps) for i in places)
+    return tuple(sum(s.accepted > i for s in steps) for i in places), reached
 
 
 def _rejected(step: StepTrace) -> bool:

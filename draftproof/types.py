@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,6 +106,9 @@ class Finish(StrEnum):
     ERROR = "error"
 
 
+DraftLength = int | Literal["auto"]
+
+
 class TokenLogprob(NamedTuple):
     """Natural log-probability under the model's own softmax (no penalty, no temperature), and the top ones."""
 
@@ -151,7 +154,8 @@ def _whole(value: object) -> bool:
 class SamplingParams:
     """What one request asks for. The target law p that these define is written down in `law.py`.
 
-    `k` is the draft length (0 is plain decoding, None the engine's default); `rule` an exact rule of `accept.py`,
+    `k` is the draft length (0 is plain decoding, None the engine's default, "auto" what is expected to be fastest, anew
+    in each step, which needs an engine that was loaded with k="auto"); `rule` an exact rule of `accept.py`,
     or a lossy rule of `lossy.py` with its parameter ("lenience:1.5"). `seed` None draws one from the system.
     `logprobs` is the number of alternatives to report with each emitted token (None: report nothing).
     """
@@ -171,7 +175,7 @@ class SamplingParams:
     ignore_eos: bool = False
     seed: int | None = None
     logprobs: int | None = None
-    k: int | None = None
+    k: DraftLength | None = None
     rule: str = "block"
 
     def __post_init__(self) -> None:
@@ -201,7 +205,7 @@ class SamplingParams:
             _check(_whole(token) and token >= 0, "stop_token_ids", token, "give token ids >= 0")
         s, k, n = self.seed, self.k, self.logprobs
         _check(s is None or (_whole(s) and 0 <= s < 2**64), "seed", s, "give a whole number from 0 to 2**64 - 1")
-        _check(k is None or (_whole(k) and 0 <= k <= 64), "k", k, "give a draft length from 0 to 64")
+        _check(k is None or k == "auto" or (_whole(k) and 0 <= k <= 64), "k", k, "give 0 to 64, or auto")
         _check(n is None or (_whole(n) and 0 <= n <= 100), "logprobs", n, "give a whole number from 0 to 100")
 
 
@@ -217,6 +221,7 @@ class Request:
     stop_ids: frozenset[int]  # EOS (unless ignored) and the request's own stop tokens
     prediction: tuple[int, ...] = ()  # text that the caller expects; fed to the proposer, never to the model
     nodes: int = 0  # most nodes of a tree draft; 0: chains only
+    auto: bool = False  # the engine's policy chooses the draft length in each step, up to k
 
 
 class SequenceView(Protocol):

@@ -10,9 +10,10 @@ import pytest
 from toys import drafting, finished, random_table, scripted, toy_engine
 
 from draftproof.accept import RULES
+from draftproof.admission import DEFAULT_K, rule_named
 from draftproof.draft.ngram import NgramProposer
 from draftproof.draft.none import NoProposer
-from draftproof.engine import DEFAULT_K, Engine, rule_named
+from draftproof.engine import Engine
 from draftproof.lossy import Lenience
 from draftproof.types import Finish, Kind, RequestError, Run, SamplingParams, SequenceView
 
@@ -105,20 +106,27 @@ def test_the_record_of_a_request() -> None:
 
 def test_a_length_policy_sees_runs_and_decides_lengths() -> None:
     class Falling:
+        adapts = False
+
         def __init__(self) -> None:
             self.runs: list[Run] = []
+            self.gone: list[int] = []
 
-        def choose(self, view: SequenceView) -> int:
-            return max(0, 3 - len(self.runs))
+        def choose(self, view: SequenceView, batch: int, most: int) -> int:
+            return max(0, min(most, 3 - len(self.runs)))
 
         def observe(self, view: SequenceView, run: Run) -> None:
             self.runs.append(run)
+
+        def forget(self, request: int) -> None:
+            self.gone.append(request)
 
     policy = Falling()
     made = Engine(engine().target, engine().tokenizer, drafting(DRAFT, VOCAB), lengths=policy)
     output = made.generate([[1]], SamplingParams(max_tokens=20, seed=1))[0]
     assert [len(s.proposed) for s in output.steps][:5] == [3, 2, 1, 0, 0]
     assert tuple(t for run in policy.runs for t in run.tokens) == output.tokens
+    assert policy.gone == [output.request]
 
 
 def test_abort_returns_what_was_said() -> None:

@@ -8,9 +8,10 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from draftproof.admission import Tokenizer
 from draftproof.draft.base import Proposer
 from draftproof.draft.model import ModelProposer
-from draftproof.engine import Engine, Tokenizer
+from draftproof.engine import Engine
 from draftproof.model.tabular import TabularModel, tabular_info
 from draftproof.types import Output
 

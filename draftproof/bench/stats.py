@@ -33,3 +33,23 @@ def paired_ratio(base: Sequence[float], other: Sequence[float], seed: int = 0) -
     ratios = a[picks].sum(axis=1) / b[picks].sum(axis=1)
     low, high = np.quantile(ratios, [0.025, 0.975])
     return Ratio(float(a.sum() / b.sum()), float(low), float(high))
+
+
+class Spread(NamedTuple):
+    """Percentiles that occurred: the smallest value that so many per cent do not exceed. `values` counts them."""
+
+    values: int
+    p50: float
+    p90: float
+    p99: float
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """
+    Raises:
+        ValueError: there is no value.
+    """
+    if not values:
+        raise ValueError("no value has no percentiles")
+    p50, p90, p99 = np.quantile(np.asarray(values), [0.5, 0.9, 0.99], method="inverted_cdf")
+    return Spread(len(values), float(p50), float(p90), float(p99))

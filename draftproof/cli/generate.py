@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -53,14 +53,17 @@ def run(args: argparse.Namespace) -> int:
     _check(args, params)
     text = _prompt(args)
     expected = _read(args.prediction) if args.prediction else None
-    if args.trace:
-        write_trace(Path(args.trace), ())  # a wrong path is known before the work
-    engine = options.load_engine(args, err)
+    for path in filter(None, (args.trace, args.decisions)):
+        _write_lines(Path(path), ())  # a wrong path is known before the work
+    decisions: list[dict[str, Any]] = []
+    engine = options.load_engine(args, err, k="auto" if params.k == "auto" else None, decisions=decisions.append)
     tokens = _tokens(engine, text, args)
     expectation = engine.tokenizer.encode(expected, special=False) if expected is not None else None
     output = _show(engine, tokens, params, expectation, None if args.json else out)
     if args.trace:
-        write_trace(Path(args.trace), output.steps)
+        _write_lines(Path(args.trace), map(_traced, output.steps))
+    if args.decisions:
+        _write_lines(Path(args.decisions), decisions)
     speedup, problem = None, output.error
     if args.compare and output.error is None:
         try:
@@ -147,13 +150,16 @@ def _coloured(event: Event) -> Text:
     return text.append(event.text[len("".join(event.pieces)) :])
 
 
-def write_trace(path: Path, steps: Sequence[StepTrace]) -> None:
-    """One JSON object a line and step; seconds are those of the whole step."""
+def _traced(step: StepTrace) -> dict[str, Any]:
+    """Seconds are those of the whole step."""
+    return {**asdict(step), "seconds": step.seconds._asdict()}
+
+
+def _write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
+    """One JSON object a line."""
     try:
         with path.open("w", encoding="utf-8") as file:
-            for step in steps:
-                record = {**asdict(step), "seconds": step.seconds._asdict()}
-                file.write(json.dumps(record) + "\n")
+            file.writelines(json.dumps(record) + "\n" for record in records)
     except OSError as error:
         raise RequestError(f"{path} cannot be written: {error}") from error
 
@@ -215,10 +221,7 @@ def _lines(
         ("tokens", f"{len(output.tokens)} in {stats.steps} steps, {rate:.1f} a second (finish: {output.finish})"),
         ("tokens per step", f"{stats.tokens_per_step:.2f}"),
         ("acceptance by position", positions),
-        (
-            "milliseconds a step",
-            f"draft {1e3 * s.draft / n:.2f}   verify {1e3 * s.verify / n:.2f}   other {1e3 * s.other / n:.2f}",
-        ),
+        ("milliseconds a step", "   ".join(f"{part} {1e3 * t / n:.2f}" for part, t in s._asdict().items())),
         ("settings", _settings(engine, params)),
     ]
     if stats.tv:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import argparse
 import logging
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 
+from draftproof.admission import rule_named
 from draftproof.drafts import DRAFTS
-from draftproof.engine import Engine, rule_named
-from draftproof.loading import default_k, load
+from draftproof.engine import Engine
+from draftproof.loading import load
 from draftproof.model.fetch import Progress
 from draftproof.model.load import ModelOptions
-from draftproof.types import RequestError, SamplingParams
+from draftproof.types import DraftLength, RequestError, SamplingParams
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -37,13 +39,30 @@ def add_draft(parser: argparse.ArgumentParser) -> None:
         "searches earlier outputs of this process, and users can then tell by timing what others were answered",
     )
     group.add_argument("--draft-precision", help="weights of a draft model (default: auto)")
-    group.add_argument("--k", type=int, metavar="N", help="draft length; 0 decodes plainly (default 4, with a head 3)")
+    group.add_argument(
+        "--k",
+        type=draft_length,
+        metavar="N",
+        help="draft length; 0 decodes plainly; auto (default): in each step what is expected to be fastest, by costs "
+        "that are measured once for model and machine. A seed repeats a text everywhere if N is a number",
+    )
+    group.add_argument("--decisions", metavar="FILE", help="with --k auto: write one JSON line a decision")
     group.add_argument(
         "--rule",
         default="block",
         help="exact: block (default), token, sampled, coupled; "
         "lossy, changing the output law: lenience:L, typical:EPSILON[,DELTA]",
     )
+
+
+def draft_length(text: str) -> DraftLength:
+    """For argparse."""
+    if text == "auto":
+        return "auto"
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a whole number, or auto") from None
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:
@@ -73,6 +92,9 @@ def sampling_params(args: argparse.Namespace) -> SamplingParams:
         raise RequestError(f"--k {args.k} has no effect with --draft none: name a draft, or leave --k out")
     if args.draft_precision and args.draft.partition(":")[0] in {"none", "ngram", "suffix", "prediction"}:
         raise RequestError(f"--draft-precision has no effect with --draft {args.draft}: it is for draft models")
+    k: DraftLength = args.k if args.k is not None else "auto" if args.draft != "none" else 0
+    if args.decisions and k != "auto":
+        raise RequestError(f"--decisions has no effect with --k {k}: it is for --k auto")
     return SamplingParams(
         temperature=args.temperature,
         top_k=args.top_k,
@@ -87,7 +109,7 @@ def sampling_params(args: argparse.Namespace) -> SamplingParams:
         stop=tuple(args.stop),
         ignore_eos=args.ignore_eos,
         rule=args.rule,
-        k=default_k(args.draft, args.model) if args.k is None else args.k,
+        k=k,
     )
 
 
@@ -103,14 +125,22 @@ def model_options(args: argparse.Namespace) -> ModelOptions:
     )
 
 
-def load_engine(args: argparse.Namespace, console: Console, max_running: int = 16) -> Engine:
+def load_engine(
+    args: argparse.Namespace,
+    console: Console,
+    max_running: int = 16,
+    k: DraftLength | None = None,
+    decisions: Callable[[dict[str, Any]], None] = lambda _: None,
+) -> Engine:
     """The engine that the options describe, with a status line while it loads."""
     logging.basicConfig(format="draftproof: %(message)s", level=logging.WARNING)
     with status(console) as progress:
         return load(
             args.model,
             args.draft,
+            k=k,
             max_running=max_running,
+            decisions=decisions,
             options=model_options(args),
             draft_options=ModelOptions(precision=args.draft_precision or "auto", threads=args.threads),
             progress=progress,

@@ -34,7 +34,7 @@ from draftproof.verify.run import Progress, Ran, run_plan
 from draftproof.verify.store import Store
 
 _EXAMPLE = "example: draftproof verify --quick --html report.html, or for one claim: draftproof verify --checks 'law/*'"
-_TIMEOUTS = {"quick": 600.0, "default": 1800.0, "deep": 14400.0}  # seconds a check, before it counts as hung
+TIMEOUTS = {"quick": 600.0, "default": 1800.0, "deep": 14400.0}  # seconds a check, before it counts as hung
 _LIBRARIES = ("draftproof", "numpy", "openvino", "tokenizers", "scipy")
 
 
@@ -108,8 +108,8 @@ def _run(args: argparse.Namespace, out: Console, err: Console) -> int:
         _list(legs, out)
         return 0
     began = time.strftime("%Y-%m-%d %H:%M")
-    timeout = args.timeout or _TIMEOUTS[budget.level]
-    with _stored(args, legs, budget) as store, _display(err) as show:
+    timeout = args.timeout or TIMEOUTS[budget.level]
+    with _stored(args, legs, budget) as store, display(err) as show:
         ran = run_plan(legs, budget, store=store, timeout=timeout, progress=show)
     kills, cut = (None, False) if ran.interrupted or not args.mutants else _mutants(args, budget, err)
     report = _report(args, ran, budget, expected, kills, began)
@@ -143,7 +143,7 @@ def _outputs(args: argparse.Namespace) -> dict[str, Path]:
 def _legs(args: argparse.Namespace, err: Console) -> list[Leg]:
     from draftproof.verify import suite
 
-    given: dict[str, Any] = {"model": args.model, "drafts": tuple(args.draft), "folder": _toys()}
+    given: dict[str, Any] = {"model": args.model, "drafts": tuple(args.draft), "folder": toys()}
     if args.rule:
         given["rules"] = tuple(args.rule)
     options = suite.Options(**given)
@@ -158,7 +158,8 @@ def _legs(args: argparse.Namespace, err: Console) -> list[Leg]:
     return chosen
 
 
-def _toys() -> Path:
+def toys() -> Path:
+    """Where toy checkpoints are kept."""
     from draftproof.model.fetch import cache_dir
 
     return cache_dir() / "toy"
@@ -177,13 +178,13 @@ def _stored(args: argparse.Namespace, legs: Sequence[Leg], budget: Budget) -> It
     if not args.resume:
         yield None
         return
-    header = {"plan": fingerprint(legs), "versions": _versions(), **asdict(budget), "subject": _subject(args)}
+    header = {"plan": fingerprint(legs), "versions": versions(), **asdict(budget), "subject": _subject(args)}
     with Store(Path(args.resume), header) as store:
         yield store
 
 
 @contextmanager
-def _display(err: Console) -> Iterator[Callable[[Progress], None]]:
+def display(err: Console) -> Iterator[Callable[[Progress], None]]:
     """A bar with the time left on a terminal, a line a check elsewhere."""
     if not err.is_terminal:
         yield lambda at: None if at.entry is None else err.print(_line(at), soft_wrap=True)
@@ -236,7 +237,7 @@ def _report(
         budget,
         command=shlex.join(["draftproof", *sys.argv[1:]]),
         base=_base(args),
-        versions=_versions(),
+        versions=versions(),
         settings=_subject(args),
         engines=ran.engines,
         kills=kills,
@@ -263,7 +264,7 @@ def _base(args: argparse.Namespace) -> str:
     return shlex.join([*words, "--seed", str(args.seed)])
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
     """Of what decides the results; `code` is a hash over this package's own files."""
     package = Path(__file__).parent.parent
     code = hashlib.sha256(b"".join(p.read_bytes() for p in sorted(package.rglob("*.py")))).hexdigest()[:12]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from draftproof.cost import expected_by_position
 from draftproof.draft.base import Ask, Seen, point_draft
 from draftproof.draft.head import HeadProposer
 from draftproof.draft.suffix import SuffixMatch, SuffixProposer
@@ -73,8 +74,8 @@ class CombinedProposer:
         record.source = _HEAD
         if not kind:
             return False
-        found = _expected([record.share(kind) * share for share in match.shares])
-        if found * _FREE <= _expected([record.share(_HEAD)] * k):
+        found = expected_by_position([record.share(kind) * share for share in match.shares])
+        if found * _FREE <= expected_by_position([record.share(_HEAD)] * k):
             return False
         record.source = kind
         return True
@@ -97,12 +98,3 @@ class CombinedProposer:
 
 def _kind(length: int) -> str:
     return next((kind for kind, least in zip(_LOOKED_UP[::-1], _FROM[::-1], strict=True) if length >= least), "")
-
-
-def _expected(shares: Sequence[float]) -> float:
-    """Tokens of a step, the one behind the draft included, if each stands with its share given those before it."""
-    total, standing = 1.0, 1.0
-    for share in shares:
-        standing *= share
-        total += standing
-    return total

@@ -88,7 +88,7 @@ class HeadProposer:
     """
 
     def __init__(self, head: Head, vocab: int, worth: float = 0.0) -> None:
-        self.head, self._vocab, self._worth = head, vocab, worth
+        self.head, self._vocab, self.worth = head, vocab, worth
         self.pool = PagePool(head.pages, head.page_size)
         self._states: dict[int, _State] = {}
 
@@ -128,7 +128,7 @@ class HeadProposer:
         for wave in self._waves(list(trees.values())):
             self._grow(wave)
         drafts = {n: Draft(tuple(w.tokens), tuple(w.laws), w.error) for n, w in chains.items()}
-        drafts |= {n: t.draft(asks[n].nodes, self._worth, self._vocab) for n, t in trees.items()}
+        drafts |= {n: t.draft(asks[n].nodes, self.worth, self._vocab) for n, t in trees.items()}
         return [drafts.get(n, Draft()) for n in range(len(asks))]
 
     def _ready(self, ask: Ask) -> _State | None:
@@ -214,14 +214,14 @@ class HeadProposer:
         tentative, are fed again with it."""
         with reserve([(t.table, None, t.most_rows) for t in trees]) as slots:
             self.head.copy_pages(slots.copies)
-            active = [t for t in trees if t.spread(self._worth)]
+            active = [t for t in trees if t.spread(self.worth)]
             while active:
                 out = self.head.forward([t.chunk() for t in active], np.concatenate([t.states for t in active]))
                 wanted = iter(out.logits)
                 rows = iter(out.outputs)
                 for tree in active:
                     tree.take([next(rows) for _ in tree.fed], [next(wanted) for _ in range(tree.fresh)])
-                active = [t for t in active if t.spread(self._worth)]
+                active = [t for t in active if t.spread(self.worth)]
 
     def _go_on(self, works: Sequence[_Work]) -> None:
         chunks = [Chunk((w.tokens[-1],), w.table.length + len(w.tokens) - 1, w.table.pages, 1) for w in works]

@@ -11,10 +11,22 @@ from draftproof.types import Run, SequenceView
 
 
 class LengthPolicy(Protocol):
-    def choose(self, view: SequenceView) -> int:
-        """Most draft tokens for this sequence in the coming step, at least 0."""
+    @property
+    def adapts(self) -> bool:
+        """Whether it can choose for requests that leave the draft length to the engine."""
+        ...
+
+    def choose(self, view: SequenceView, batch: int, most: int) -> int:
+        """Draft tokens for this sequence in the coming step, from 0 to `most`; `batch` sequences are running.
+
+        May be asked more than once before the step is done, and then says the same.
+        """
         ...
 
     def observe(self, view: SequenceView, run: Run) -> None:
-        """What the step came to."""
+        """What the step came to. The last one of a request has a `finish`."""
+        ...
+
+    def forget(self, request: int) -> None:
+        """The request has gone."""
         ...

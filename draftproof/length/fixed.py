@@ -6,8 +6,14 @@ from draftproof.types import Run, SequenceView
 
 
 class FixedLength:
-    def choose(self, view: SequenceView) -> int:
-        return view.request.k
+    adapts = False
+
+    def choose(self, view: SequenceView, batch: int, most: int) -> int:
+        del batch
+        return min(view.request.k, most)
 
     def observe(self, view: SequenceView, run: Run) -> None:
         del view, run
+
+    def forget(self, request: int) -> None:
+        del request

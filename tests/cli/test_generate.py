@@ -14,6 +14,7 @@ import pytest
 from tiny_models import TINY, write_gguf
 
 from draftproof.cli.main import main
+from draftproof.types import Seconds
 
 Run = tuple[int, str, str]
 
@@ -58,8 +59,8 @@ def test_json_is_one_object_with_the_promised_fields(run) -> None:  # type: igno
     assert status == 0
     report = json.loads(out)
     assert {"text", "tokens", "finish_reason", "tokens_per_step", "alpha", "alpha_cond", "settings"} <= set(report)
-    assert set(report["seconds"]) == {"draft", "verify", "other", "total"}
-    assert report["seconds"]["total"] == pytest.approx(sum(report["seconds"][p] for p in ("draft", "verify", "other")))
+    assert set(report["seconds"]) == {*Seconds._fields, "total"}
+    assert report["seconds"]["total"] == pytest.approx(sum(report["seconds"][p] for p in Seconds._fields))
     assert report["speedup"]["low"] <= report["speedup"]["ratio"] <= report["speedup"]["high"]
     assert len(report["tokens"]) == 12
     assert report["finish_reason"] == "length"
@@ -73,6 +74,20 @@ def test_same_seed_same_text_and_coupled_equals_plain(run) -> None:  # type: ign
     ]
     assert texts[0] == texts[1] == texts[2]
     assert json.loads(run("--max-tokens", "12", "--seed", "8", "--json", "hello")[1])["text"] != texts[0]
+
+
+def test_decisions_are_written_with_the_costs_they_rest_on(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    path = tmp_path / "decisions.jsonl"
+    _, out, _ = run(*COMMON, "--json", "--decisions", str(path), "--draft", "ngram:1-3", "hello hello hello")
+    costs, *decisions = [json.loads(line) for line in path.read_text().splitlines()]
+    assert costs.keys() == {"profile"}
+    assert sum(d["emitted"] for d in decisions) == len(json.loads(out)["tokens"])
+    assert json.loads(out)["settings"]["k"] == "auto"
+
+
+def test_decisions_without_auto_are_refused(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    status, _, err = run(*COMMON, "--k", "3", "--decisions", str(tmp_path / "d"), "hello")
+    assert (status, "--decisions has no effect with --k 3" in err) == (2, True)
 
 
 def test_trace_has_one_line_a_step(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -91,7 +106,7 @@ def test_raw_and_prediction_and_draft_model(run, tiny: str, tmp_path: Path) -> N
     expected.write_text(plain["text"], encoding="utf-8")
     prediction = ("--draft", "prediction", "--prediction", str(expected))
     for draft in (prediction, ("--draft", tiny)):
-        report = json.loads(run(*COMMON, "--json", "--raw", "--temperature", "0", *draft, "hello")[1])
+        report = json.loads(run(*COMMON, "--json", "--raw", "--temperature", "0", "--k", "4", *draft, "hello")[1])
         assert report["text"] == plain["text"]
         assert report["proposed"] > 0
     assert report["alpha"] == 1  # the same model drafts

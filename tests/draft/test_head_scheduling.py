@@ -17,6 +17,7 @@ from draftproof.engine import Engine
 from draftproof.kv.pages import OutOfPages
 from draftproof.model import headfile
 from draftproof.model.head import HeadModel
+from draftproof.scheduler import Scheduler
 from draftproof.types import Finish, SamplingParams
 
 FREE = SamplingParams(max_tokens=30, seed=5, ignore_eos=True)
@@ -66,10 +67,10 @@ def test_rows_of_batch_mates_that_are_mixed_up_are_seen(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("nodes", [0, 8])
-def test_preemption_changes_no_token_of_rules_whose_text_the_seed_decides(
-    nodes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    params = replace(FREE, rule="coupled", max_tokens=40)
+@pytest.mark.parametrize("rule", ["coupled", "token", "block"])
+def test_preemption_changes_no_token(rule: str, nodes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under the last two the text depends on the draft, which must be what it would have been."""
+    params = replace(FREE, rule=rule, max_tokens=40)
     expected = alone(engine(k=3, nodes=nodes), params)
     forgotten: list[int] = []
     honest = HeadProposer.forget
@@ -84,6 +85,13 @@ def test_preemption_changes_no_token_of_rules_whose_text_the_seed_decides(
     assert len(forgotten) > 4  # once at the end of each, and more
     proposer: Any = small.proposer
     assert proposer.pool.free == proposer.pool.total
+
+
+def test_planted_decoding_without_states_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that reads a preempted sequence anew and decodes at once has no states to draft from."""
+    monkeypatch.setattr(Scheduler, "_reread", lambda self, sequence, budget: self._onward(sequence, budget))
+    params = replace(FREE, rule="block", max_tokens=40)
+    assert together(engine(k=3, kv_pages=9), params) != alone(engine(k=3), params)
 
 
 def crowded() -> list[tuple[int, ...]]:

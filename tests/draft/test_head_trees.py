@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from heads import PROMPTS, Watching, engine, head_path, laws, random_head, states_of
+from heads import OPTIONS, PROMPTS, Watching, engine, head_path, laws, random_head, states_of, target
 
-from draftproof import accept, tree
+from draftproof import accept, loading, tree
 from draftproof.draft.growth import Growth
 from draftproof.engine import Engine
+from draftproof.length.profile import Line, Profile
 from draftproof.model import headfile, paged
 from draftproof.types import Chunk, Draft, SamplingParams
 from draftproof.verify.stats import bernoulli_sum_test, detectable_bias
@@ -199,3 +200,30 @@ def test_another_head_grows_another_tree() -> None:
     a, b = random_head(1), random_head(2)
     states = np.random.default_rng(0).standard_normal((3, 2, a.sizes.width))
     assert np.abs(laws(a, [4, 5, 6, 7], states, [])[-1] - laws(b, [4, 5, 6, 7], states, [])[-1]).max() > 0.05
+
+
+@pytest.mark.parametrize(("rise", "few"), [(0.0, False), (0.5, True)])
+@pytest.mark.parametrize("draft", ["head", "combined"])
+def test_the_node_budget_follows_the_cost_of_rows(
+    draft: str, rise: float, few: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a row costs half a plain step, nodes that stand less often than every other time are left out."""
+    costs = Profile(((2.0, 1.0), (22.0, 1.0 + 20 * rise)), ((1, Line(0.0, 0.0)),), ((1, Line(0.0, 0.0)),), min_rows=2)
+    monkeypatch.setattr(loading, "profile", lambda made, progress: costs)
+    made = loading.load(
+        str(target()), f"{draft}:{head_path()}", k="auto", nodes=10, options=OPTIONS, draft_options=OPTIONS
+    )
+    head: Any = made.proposer if draft == "head" else made.proposer.head  # type: ignore[attr-defined]
+    assert head.worth == pytest.approx(rise)
+    sizes: list[int] = []
+    honest = Growth.draft
+
+    def counted(self: Growth, most: int, worth: float, vocab: int) -> Draft:
+        found = honest(self, most, worth, vocab)
+        sizes.append(len(found.tokens))
+        return found
+
+    monkeypatch.setattr(Growth, "draft", counted)
+    made.generate([[1, 2, 3]], SamplingParams(temperature=0.0, max_tokens=30, k=4))
+    assert sizes
+    assert (max(sizes) < 6) == few

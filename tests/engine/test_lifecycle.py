@@ -111,7 +111,7 @@ def test_random_program(seed: int, proposer: str) -> None:
 def test_the_program_meets_every_state() -> None:
     """Aborted: waiting, reading the prompt, running, preempted after it had said something."""
     met: set[str] = set()
-    for seed in range(6):
+    for seed in range(40):
         made = engine(**SETTINGS[seed % 3])
         abort = made.abort
 

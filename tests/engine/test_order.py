@@ -192,11 +192,16 @@ class LoadedLength:
     def __init__(self) -> None:
         self.made: Engine | None = None
 
-    def choose(self, view: object) -> int:
+    adapts = False
+
+    def choose(self, view: object, batch: int, most: int) -> int:
         assert self.made is not None
-        return 1 if len(self.made.scheduler.running) > 1 else 4
+        return min(most, 1 if len(self.made.scheduler.running) > 1 else 4)
 
     def observe(self, view: object, run: object) -> None:
+        pass
+
+    def forget(self, request: int) -> None:
         pass
 
 

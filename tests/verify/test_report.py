@@ -6,12 +6,12 @@ import json
 import re
 import shlex
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from pages import Page, external
 from rich.console import Console
 from verify.fakes import BUDGET, FakeCheck, dying, leg, raising
 
@@ -148,43 +148,6 @@ def test_junit_of_an_exact_run_has_no_failure() -> None:
 
 
 # HTML
-
-
-class Page(HTMLParser):
-    """Collects what a browser would fetch or run, and whether tags are closed in order."""
-
-    VOID = ("meta", "br", "path", "link", "img", "input", "hr")
-
-    def __init__(self, source: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
-        self.words = ""
-        self.feed(source)
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += attributes
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in self.VOID:
-            assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.words += data
-
-
-def external(source: str) -> list[str]:
-    """What the page would fetch or run."""
-    page = Page(source)
-    found = [t for t in page.tags if t in ("script", "link", "img", "iframe", "object", "embed", "base", "form", "a")]
-    found += [
-        f"{n}={v}" for n, v in page.attributes if n in ("src", "href", "xlink:href", "style") or n.startswith("on")
-    ]
-    return found + re.findall(r"url\(|@import|https?://", source)
 
 
 def test_the_page_needs_nothing_else() -> None:

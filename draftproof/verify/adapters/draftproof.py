@@ -187,7 +187,7 @@ def real_engine(model: str, draft: str, rules: Sequence[str], draft_precision: s
     target = load_model(model, ModelOptions(kv_bytes=256 << 20, hidden_layers=states))
     if draft == "ngram":
         make = _looking_up(target)
-    elif head is not None or draft.partition(":")[0] == "suffix":
+    elif head is not None or draft.partition(":")[0] in {"ngram", "suffix"}:
         make = partial(drafts.proposer, draft, head, target, ModelOptions(), silent)
     else:
         options = ModelOptions(precision=draft_precision, kv_pages=target.model.info.pages)

@@ -1,7 +1,6 @@
 """One self-contained HTML page: verdict on top, claims, plots, kill matrix, and how to repeat it all.
 
-Nothing is fetched and nothing runs: no script, no font, no image. Everything that comes from results is escaped by the
-template. Knows no check.
+Knows no check and nothing of frame and style, which are those of every page.
 """
 
 from __future__ import annotations
@@ -10,9 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from draftproof.page import render
 from draftproof.verify.contract import Verdict
 from draftproof.verify.outcome import Overall
 from draftproof.verify.plan import Entry
@@ -34,10 +33,7 @@ _PILLS = {
 
 
 def to_html(report: Report) -> str:
-    loader = FileSystemLoader(Path(__file__).parent)
-    page = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    source = page.get_template("page.html.j2").render(_context(report))
-    return source.encode("utf-8", "replace").decode()
+    return render(Path(__file__).with_name("page.html.j2"), _context(report))
 
 
 def _context(report: Report) -> dict[str, Any]:
@@ -45,11 +41,12 @@ def _context(report: Report) -> dict[str, Any]:
     failing, untested = outcome.having(Verdict.FAILS), outcome.having(Verdict.UNTESTED)
     figures, left_out = _figures(report)
     return {
-        "report": report,
+        "when": report.when,
+        "command": report.command,
         "outcome": outcome,
         "tone": _TONES[outcome.verdict],
         "headline": words.HEADLINES[outcome.verdict],
-        "shown": words.shown(report),
+        "lead": words.shown(report),
         "tiles": _tiles(report),
         "failures": [_failure(report, entry) for entry in failing],
         "legs": [(leg, [_row(report, e) for e in outcome.entries if e.leg == leg]) for leg in _legs(outcome.entries)],

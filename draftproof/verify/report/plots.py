@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from draftproof.verify.report.svg import LEFT, RIGHT, WIDTH, Axis, Canvas, note, number, ticks
+from draftproof.svg import LEFT, RIGHT, WIDTH, Axis, Canvas, note, number, ticks
 
 _SPREAD = 4.0  # intervals are this many standard errors each way: 1 of 16,000 honest cells lies outside
 _MOST = 400  # marks that a line or a row of cells needs to look right

@@ -66,6 +66,11 @@ class Canvas:
             self.text(axis(value), y + 13, words)
         self.text((axis.start + axis.end) / 2, y + 27, name, "axis")
 
+    def x_axis(self, axis: Axis, ticks: Sequence[float], top: float, y: float, name: str) -> None:
+        """Upright lines from `top` down to `y`, figures and name below."""
+        self.path((f"M{axis(t)} {_n(top)}V{_n(y)}" for t in ticks), "grid")
+        self.x_ticks(axis, [(t, number(t)) for t in ticks], y, name)
+
     def render(self) -> Markup:
         head = Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">').format(
             _n(WIDTH), _n(self._height), self._label

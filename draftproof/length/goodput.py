@@ -1,0 +1,157 @@
+"""The draft length with the most tokens a second to be expected (goodput), chosen anew in every step.
+
+Expected tokens come from how earlier drafts fared, of this request and, as a prior, of all others; seconds from the
+measured profile; k = 0 is a candidate like the others. A length is left only for one that is clearly better, and plain
+decoding looks again now and then whether drafts have begun to pay. In the spirit of SmartSpec (Liu et al. 2024).
+
+A seeded request under a rule whose text depends on the draft length is decided from its own history and the costs of a
+step of its own, so that neither load nor batch mates change its text (I8). Knows no model and no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from draftproof.cost import expected_by_position
+from draftproof.length.profile import Profile
+from draftproof.length.record import Record
+from draftproof.types import Run, SequenceView
+
+MOST_AUTO = 12  # longest draft that is considered
+_FIRST = (0.6,)  # chance of a draft token before anything was seen
+_BETTER = 1.02  # how much better another length must be
+_PROBE, _LONGEST_WAIT = 32, 256  # plain steps between two probes: at first, and at most
+_PROBED = 2  # draft length of a probe
+_FREE_RULES = frozenset({"sampled", "coupled"})  # their text does not depend on the draft
+
+
+class Inputs(NamedTuple):
+    """What a decision rests on: all that a replay needs. Lists are by draft position."""
+
+    batch: int
+    chances: tuple[float, ...]
+    proposals: tuple[float, ...]
+    held: tuple[int, ...]  # the length of the step before, if there was one
+    probe: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Expected tokens a second of every length from 0, and the length chosen: `why` is best, held or probe."""
+
+    inputs: Inputs
+    goodputs: tuple[float, ...]
+    choice: int
+    why: str
+
+
+def decide(profile: Profile, inputs: Inputs) -> Decision:
+    """Deterministic: the same inputs give the same decision."""
+    goodputs = tuple(goodput(profile, inputs, k) for k in range(len(inputs.chances) + 1))
+    best = max(range(len(goodputs)), key=goodputs.__getitem__)
+    if inputs.probe and best == 0 and len(goodputs) > 1:
+        return Decision(inputs, goodputs, min(_PROBED, len(goodputs) - 1), "probe")
+    for k in inputs.held:
+        if k < len(goodputs) and goodputs[best] < _BETTER * goodputs[k]:
+            return Decision(inputs, goodputs, k, "held")
+    return Decision(inputs, goodputs, best, "best")
+
+
+def goodput(profile: Profile, inputs: Inputs, k: int) -> float:
+    """Tokens a second of one sequence, if the whole batch drafts k tokens."""
+    return expected_by_position(inputs.chances[:k]) / profile.seconds(inputs.batch, k, sum(inputs.proposals[:k]))
+
+
+@dataclass(slots=True)
+class _State:
+    """Of one request. `plain`: steps since the last draft; `wait`: plain steps until the next probe."""
+
+    record: Record = field(default_factory=Record)
+    held: tuple[int, ...] = ()
+    plain: int = 0
+    wait: int = _PROBE
+    at: int = 0  # tokens when `decision` was made
+    decision: Decision | None = None
+
+
+class GoodputLength:
+    """Args: costs of this machine; `heard` gets every decision as a JSON object once its step is done."""
+
+    adapts = True
+
+    def __init__(self, profile: Profile, heard: Callable[[dict[str, Any]], None] = lambda _: None) -> None:
+        self.profile, self._heard = profile, heard
+        self._all = Record()
+        self._states: dict[int, _State] = {}
+
+    def choose(self, view: SequenceView, batch: int, most: int) -> int:
+        request = view.request
+        if not request.auto:
+            return min(request.k, most)
+        state = self._states.setdefault(request.id, _State())
+        if state.decision is None or state.at != len(view.tokens):
+            state.at = len(view.tokens)
+            state.decision = decide(self.profile, self._inputs(view, state, batch, min(request.k, most)))
+        return state.decision.choice
+
+    def _inputs(self, view: SequenceView, state: _State, batch: int, most: int) -> Inputs:
+        others = Record() if _alone(view) else self._all
+        chances = state.record.chances(most, others.chances(most, _FIRST))
+        proposals = state.record.proposals(most, others.proposals(most, (1.0,)))
+        probe = state.plain >= state.wait
+        return Inputs(1 if _alone(view) else batch, tuple(chances), tuple(proposals), state.held, probe)
+
+    def observe(self, view: SequenceView, run: Run) -> None:
+        state = self._states.get(view.request.id)
+        if state is None or state.decision is None:
+            return
+        decision, state.decision = state.decision, None
+        self._heard(_line(view, state.at, decision, run))
+        if state.at > len(view.request.prompt):  # the step that reads the prompt has no states to draft from
+            _learn(state, decision, run)
+            if decision.choice and not _alone(view):
+                self._all.note(_asked(decision, run), run.proposed, run.accepted)
+        if run.finish is not None:
+            del self._states[view.request.id]
+
+    def forget(self, request: int) -> None:
+        self._states.pop(request, None)
+
+
+def _alone(view: SequenceView) -> bool:
+    """Whether the text depends on the draft lengths, and somebody may want it again."""
+    params = view.request.params
+    return params.seed is not None and params.temperature > 0 and params.rule not in _FREE_RULES
+
+
+def _learn(state: _State, decision: Decision, run: Run) -> None:
+    if decision.choice:
+        state.record.note(_asked(decision, run), run.proposed, run.accepted)
+    paid = decision.why == "probe" and run.accepted > 0
+    if decision.why == "probe":
+        state.wait = _PROBE if paid else min(2 * state.wait, _LONGEST_WAIT)
+    else:
+        state.held = (decision.choice,)
+    state.plain = state.plain + 1 if decision.choice == 0 else 0
+    if paid:
+        state.plain = state.wait  # look again at once
+
+
+def _asked(decision: Decision, run: Run) -> int:
+    """A run that was cut short says nothing of what lies behind its cut."""
+    return run.accepted if run.finish is not None else decision.choice
+
+
+def _line(view: SequenceView, at: int, decision: Decision, run: Run) -> dict[str, Any]:
+    told = asdict(decision)
+    told["inputs"] = decision.inputs._asdict()
+    return {
+        "request": view.request.id,
+        "tokens": at,
+        **told,
+        "proposed": run.proposed,
+        "accepted": run.accepted,
+        "emitted": len(run.tokens),
+    }
