@@ -27,6 +27,7 @@ _SEQUENCE_ROWS = 8  # rows of one sequence, at most
 _PROMPT = 32  # tokens, where the engine runs
 _BATCHES, _LENGTHS = (1, 4, 16), (1, 4)
 _REPEATS, _STEPS = 3, 5  # of a pass, and of a run of the engine
+_SPARE = 0.5  # load beyond the cores that does not count as busy
 
 
 def profile(engine: Engine, progress: Progress, fresh: bool = False) -> Profile:
@@ -35,9 +36,11 @@ def profile(engine: Engine, progress: Progress, fresh: bool = False) -> Profile:
     if not fresh:
         with suppress(OSError, ValueError, KeyError, TypeError):
             return from_json(json.loads(path.read_text(encoding="utf-8"))["profile"])
-    progress("measuring what steps cost on this machine")
+    busy = os.getloadavg()[0] > _cores() + _SPARE
+    progress("measuring what steps cost on this machine" + (", which is busy: they are not kept" if busy else ""))
     found = measured(engine)
-    _keep(path, {"engine": _told(engine), "profile": found.as_json()})
+    if not busy:
+        _keep(path, {"engine": _told(engine), "profile": found.as_json()})
     return found
 
 
@@ -54,9 +57,13 @@ def _keep(path: Path, told: object) -> None:
 
 
 def _told(engine: Engine) -> dict[str, str]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    machine = {"cpu": _cpu(), "cores": cores, "python": platform.python_version(), "running": engine.max_running}
+    machine = {"cpu": _cpu(), "cores": _cores(), "python": platform.python_version(), "running": engine.max_running}
     return {name: str(value) for name, value in {**engine.settings, **machine}.items()}
+
+
+def _cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _key(engine: Engine) -> str:

@@ -55,6 +55,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
     monkeypatch.setattr(watch, "perf_counter", clock)
     monkeypatch.setattr(profiling, "perf_counter", clock)
     monkeypatch.setenv("DRAFTPROOF_CACHE", str(tmp_path))
+    monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
     return Machine(clock)
 
 
@@ -95,6 +96,16 @@ def test_a_damaged_file_is_replaced(machine: Machine, tmp_path: Path, text: str)
     path.write_text(text, encoding="utf-8")
     found = profiling.profile(machine.engine, lambda _: None)
     assert from_json(json.loads(path.read_text(encoding="utf-8"))["profile"]) == found
+
+
+def test_costs_of_a_busy_machine_are_not_kept(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("os.getloadavg", lambda: (1e3, 0.0, 0.0))
+    assert profiling.profile(machine.engine, said.append).min_rows == 2
+    assert not (tmp_path / "profiles").exists()
+    assert said[0].endswith("not kept")
 
 
 def test_a_cache_that_cannot_be_written_is_no_obstacle(machine: Machine, tmp_path: Path) -> None:

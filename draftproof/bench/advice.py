@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from draftproof.bench.intervals import paired_interval
 from draftproof.bench.plan import PLAIN, Config
-from draftproof.bench.stats import Ratio
+from draftproof.bench.stats import Ratio, paired_ratio
 
 ERROR = 0.05  # of all that is said of a batch size
 MOST_LOOKS = 5
@@ -104,7 +103,7 @@ def advise(batch: int, configs: Sequence[Config], seconds: Mapping[str, Sequence
 
 
 def _against(config: str, base: str, seconds: Mapping[str, Sequence[float]], error: float) -> Against:
-    return Against(config, base, paired_interval(seconds[base], seconds[config], error))
+    return Against(config, base, paired_ratio(seconds[base], seconds[config], error))
 
 
 def _judged(against: Mapping[str, Against], best: str, rivals: Sequence[Against]) -> tuple[Outcome, bool, str]:

@@ -21,7 +21,7 @@ PLAIN = "plain"
 LEAST_GROUPS = 6  # 2 * 0.5 ** 6 is below 0.05: fewer may all fall on one side by chance
 DECISION = (
     "The unit is a request's seconds a token behind its first chunk. The ratio is the sum over prompts with plain "
-    "decoding divided by the sum with the configuration, on the same prompts; its 95 % interval is a bootstrap over "
+    "decoding divided by the sum with the configuration, on the same prompts; its 95 % interval is Student's over "
     f"groups, which were measured side by side. Below {LEAST_GROUPS} groups: too few to say. Faster if the low end is "
     "above 1, slower if the high end is below 1, else no difference. Each interval stands for itself: where nothing "
     "differs, about one row in twenty says otherwise. Before all runs of the plan are done nothing is decided."

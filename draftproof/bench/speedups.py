@@ -35,7 +35,7 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Speedup:
-    """`kind` may be OVERALL, `length` ALL. `groups` are resampled; `pairs` are the prompts' runs in them.
+    """`kind` may be OVERALL, `length` ALL. `groups` are the observations; `pairs` are the prompts' runs in them.
 
     With fewer than two groups there is no spread, and the interval is from 0 to infinity.
     """
@@ -119,15 +119,15 @@ def speedups(result: Result, why: Why = Why.DECODE) -> tuple[Speedup, ...]:
 def _speedup(mine: list[Pair], config: str, batch: int, kind: str, length: str, result: Result) -> Speedup:
     names = list(dict.fromkeys(p.group for p in mine))
     sums = [[sum(getattr(p, side) for p in mine if p.group == g) for g in names] for side in ("plain", "other")]
-    ratio = _ratio(sums[0], sums[1], result.plan.seed)
+    ratio = _ratio(sums[0], sums[1])
     told = verdict(ratio, len(names), result.complete)
     return Speedup(config, batch, kind, length, *ratio, told, len(names), len(mine))
 
 
-def _ratio(plain: list[float], other: list[float], seed: int) -> Ratio:
+def _ratio(plain: list[float], other: list[float]) -> Ratio:
     if len(plain) < 2:
         return Ratio(sum(plain) / sum(other), 0.0, math.inf)
-    return paired_ratio(plain, other, seed)
+    return paired_ratio(plain, other)
 
 
 def verdict(ratio: Ratio, groups: int, complete: bool) -> Verdict:

@@ -61,7 +61,7 @@ def test_pairs_stay_together() -> None:
     assert bad.high - bad.low > 0.5
 
 
-def test_groups_are_resampled_as_a_whole() -> None:
+def test_groups_are_the_observations() -> None:
     """Four prompts that ran side by side are one observation of the machine: 16 of them, not 64."""
     found = figures(result_of(a_plan(WISH), steady()))
     assert row(found, "k=4", 4).groups == 8  # two deals of four groups

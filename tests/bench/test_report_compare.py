@@ -98,7 +98,7 @@ def test_only_prompts_of_the_same_text_and_length_count() -> None:
     assert change(longer, "k=2").pairs == sum(p.length == "short" for p in plan.prompts)
 
 
-def test_groups_are_resampled_where_they_are_the_same() -> None:
+def test_groups_are_the_observations_where_they_are_the_same() -> None:
     same = compare(measured(), measured(pace=0.9))
     assert change(same, "k=2", 2).units == change(same, "k=2", 2).pairs / 2
     assert same.notes == ()

@@ -300,5 +300,5 @@ def test_planted_bootstrap_intervals_are_seen(monkeypatch: pytest.MonkeyPatch) -
 
     few = replace(looks(8, 2), groups=(8,))
     honest = claims(few, noisy)
-    monkeypatch.setattr(advice, "paired_interval", bootstrap)
+    monkeypatch.setattr(advice, "paired_ratio", bootstrap)
     assert honest <= ERROR / 2 < claims(few, noisy)

@@ -19,7 +19,7 @@ from draftproof.types import RequestError
 
 _APART = {"kind", "version", "created", "configs", "prompts", "groups"}  # compared by themselves, or not settings
 _DEALT = (
-    "batch {}: prompts were grouped otherwise in the two files, so that each stands alone in the bootstrap: prompts "
+    "batch {}: prompts were grouped otherwise in the two files, so that each prompt counts as one observation: those "
     "that ran side by side are more alike than that, and the intervals are too narrow"
 )
 
@@ -28,8 +28,8 @@ _DEALT = (
 class Change:
     """B is `ratio` times as fast as A, in seconds a token behind the first chunk, on `pairs` prompts.
 
-    `units` are resampled: groups that are the same in both files, or else prompts. With fewer than two there is no
-    spread, and the interval is from 0 to infinity.
+    `units` are the observations: groups that are the same in both files, or else prompts. With fewer than two there is
+    no spread, and the interval is from 0 to infinity.
     """
 
     config: str
@@ -64,7 +64,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """Seconds a token of one prompt in both files. Units of one name are resampled together."""
+    """Seconds a token of one prompt in both files. Those of one unit are one observation."""
 
     name: tuple[str, ...]
     kind: str
