@@ -12,14 +12,14 @@ from typing import Protocol
 
 from draftproof import lossy
 from draftproof.accept import RULES
-from draftproof.length.goodput import MOST_AUTO
+from draftproof.length.goodput import MOST_AUTO, MOST_K
 from draftproof.model.base import ModelInfo
 from draftproof.nodes import granted
 from draftproof.step import Rule
 from draftproof.text import TokenBytes
 from draftproof.types import DraftLength, Request, RequestError, SamplingParams
 
-DEFAULT_K, MOST_K = 4, 64
+DEFAULT_K = 4
 Prompt = str | Sequence[int]
 
 

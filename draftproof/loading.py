@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from draftproof.admission import DEFAULT_K
 from draftproof.draft.base import Proposer
@@ -14,7 +13,7 @@ from draftproof.draft.head import HeadProposer
 from draftproof.draft.model import ModelProposer
 from draftproof.drafts import proposer, resolved, trained
 from draftproof.engine import Engine
-from draftproof.length.goodput import GoodputLength
+from draftproof.length.goodput import GoodputLength, Heard
 from draftproof.model.checkpoint import ModelError
 from draftproof.model.fetch import Progress, silent
 from draftproof.model.load import ModelOptions, load_model
@@ -33,7 +32,7 @@ def load(
     max_running: int = 16,
     options: ModelOptions | None = None,
     draft_options: ModelOptions | None = None,
-    decisions: Callable[[dict[str, Any]], None] = lambda _: None,
+    decisions: Sequence[Heard] = (),
     progress: Progress = silent,
 ) -> Engine:
     """An engine on `model` with the proposer that `draft` names.
@@ -48,7 +47,7 @@ def load(
             by costs that are measured once (seconds) and kept. Only with it may requests ask for k="auto".
         nodes: most nodes of a tree draft, for proposers that make trees; 0: chains only. With k="auto" a node must be
             as likely to stand as its row costs plain steps.
-        decisions: with k="auto", gets the costs and then every draft length that was chosen, with what it was chosen
+        decisions: with k="auto", each gets the costs and then every draft length that was chosen, with what it was chosen
             from, as JSON objects.
         progress: gets a short message when a long phase begins.
     Raises:
@@ -75,7 +74,8 @@ def load(
         return build(k=k)
     costs = profile(build(), progress)
     _value_rows(made, costs.row_worth(1, nodes))
-    decisions({"profile": costs.as_json()})
+    for heard in decisions:
+        heard({"profile": costs.as_json()})
     return build(k=k, lengths=GoodputLength(costs, decisions))
 
 

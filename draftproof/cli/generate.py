@@ -56,7 +56,8 @@ def run(args: argparse.Namespace) -> int:
     for path in filter(None, (args.trace, args.decisions)):
         _write_lines(Path(path), ())  # a wrong path is known before the work
     decisions: list[dict[str, Any]] = []
-    engine = options.load_engine(args, err, k="auto" if params.k == "auto" else None, decisions=decisions.append)
+    heard = [decisions.append] if args.decisions else []
+    engine = options.load_engine(args, err, k="auto" if params.k == "auto" else None, decisions=heard)
     tokens = _tokens(engine, text, args)
     expectation = engine.tokenizer.encode(expected, special=False) if expected is not None else None
     output = _show(engine, tokens, params, expectation, None if args.json else out)

@@ -10,21 +10,25 @@ step of its own, so that neither load nor batch mates change its text (I8). Know
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from draftproof.cost import expected_by_position
 from draftproof.length.profile import Profile
 from draftproof.length.record import Record
 from draftproof.types import Run, SequenceView
 
 MOST_AUTO = 12  # longest draft that is considered
-_FIRST = (0.6,)  # chance of a draft token before anything was seen
-_BETTER = 1.02  # how much better another length must be
+MOST_K = 64  # longest draft at all
+_FIRST = (0.5,)  # chance of a draft token before anything was seen
+_BETTER = 1.01  # how much better another length must be
 _PROBE, _LONGEST_WAIT = 32, 256  # plain steps between two probes: at first, and at most
 _PROBED = 2  # draft length of a probe
 _FREE_RULES = frozenset({"sampled", "coupled"})  # their text does not depend on the draft
+
+
+Heard = Callable[[dict[str, Any]], None]
 
 
 class Inputs(NamedTuple):
@@ -49,19 +53,36 @@ class Decision:
 
 def decide(profile: Profile, inputs: Inputs) -> Decision:
     """Deterministic: the same inputs give the same decision."""
-    goodputs = tuple(goodput(profile, inputs, k) for k in range(len(inputs.chances) + 1))
-    best = max(range(len(goodputs)), key=goodputs.__getitem__)
-    if inputs.probe and best == 0 and len(goodputs) > 1:
-        return Decision(inputs, goodputs, min(_PROBED, len(goodputs) - 1), "probe")
+    rates = tuple(_goodputs(profile, inputs))
+    best = max(range(len(rates)), key=rates.__getitem__)
+    if inputs.probe and best == 0 and len(rates) > 1:
+        return Decision(inputs, rates, min(_PROBED, len(rates) - 1), "probe")
     for k in inputs.held:
-        if k < len(goodputs) and goodputs[best] < _BETTER * goodputs[k]:
-            return Decision(inputs, goodputs, k, "held")
-    return Decision(inputs, goodputs, best, "best")
+        if k < len(rates) and rates[best] < _BETTER * rates[k]:
+            return Decision(inputs, rates, k, "held")
+    return Decision(inputs, rates, best, "best")
 
 
 def goodput(profile: Profile, inputs: Inputs, k: int) -> float:
     """Tokens a second of one sequence, if the whole batch drafts k tokens."""
-    return expected_by_position(inputs.chances[:k]) / profile.seconds(inputs.batch, k, sum(inputs.proposals[:k]))
+    return list(_goodputs(profile, inputs))[k]
+
+
+def _goodputs(profile: Profile, inputs: Inputs) -> Iterator[float]:
+    """For every length from 0, in one go: this runs in every step."""
+    tokens, standing, proposed = 1.0, 1.0, 0.0
+    for k, rest in enumerate(_besides(profile, inputs.batch)[: len(inputs.chances) + 1]):
+        if k:
+            standing *= inputs.chances[k - 1]
+            tokens += standing
+            proposed += inputs.proposals[k - 1]
+        yield tokens / (profile.verified(inputs.batch, proposed) + rest)
+
+
+@lru_cache(maxsize=256)
+def _besides(profile: Profile, batch: int) -> tuple[float, ...]:
+    """Seconds of drafting and the rest, by draft length."""
+    return tuple(sum(profile.parts(batch, k, 0.0)[1:]) for k in range(MOST_K + 1))
 
 
 @dataclass(slots=True)
@@ -77,11 +98,11 @@ class _State:
 
 
 class GoodputLength:
-    """Args: costs of this machine; `heard` gets every decision as a JSON object once its step is done."""
+    """Args: costs of this machine; each of `heard` gets every decision as a JSON object once its step is done."""
 
     adapts = True
 
-    def __init__(self, profile: Profile, heard: Callable[[dict[str, Any]], None] = lambda _: None) -> None:
+    def __init__(self, profile: Profile, heard: Sequence[Heard] = ()) -> None:
         self.profile, self._heard = profile, heard
         self._all = Record()
         self._states: dict[int, _State] = {}
@@ -108,7 +129,8 @@ class GoodputLength:
         if state is None or state.decision is None:
             return
         decision, state.decision = state.decision, None
-        self._heard(_line(view, state.at, decision, run))
+        for heard in self._heard:
+            heard(_line(view, state.at, decision, run))
         if state.at > len(view.request.prompt):  # the step that reads the prompt has no states to draft from
             _learn(state, decision, run)
             if decision.choice and not _alone(view):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 Point = tuple[float, float]
@@ -42,10 +43,13 @@ class Profile:
 
     def parts(self, batch: int, k: int, proposed: float) -> tuple[float, float, float]:
         """The same as seconds of verification, drafting and the rest."""
-        rows = batch * max(1.0 + proposed, self.min_rows)
         draft = on_line([(b, line.at(k)) for b, line in self.draft], batch) if k else 0.0
         other = on_line([(b, line.at(k)) for b, line in self.other], batch)
-        return on_line(self.verify, rows), draft, other
+        return self.verified(batch, proposed), draft, other
+
+    def verified(self, batch: int, proposed: float) -> float:
+        """Seconds of verification alone."""
+        return on_line(self.verify, batch * max(1.0 + proposed, self.min_rows))
 
     def plain(self, batch: int) -> float:
         return self.seconds(batch, 0, 0.0)
@@ -85,6 +89,6 @@ def on_line(points: Sequence[Point], x: float) -> float:
     """Straight lines through points whose first numbers rise; left of the first point as there."""
     if x <= points[0][0] or len(points) == 1:
         return points[0][1]
-    i = min(bisect_right([p[0] for p in points], x), len(points) - 1)
+    i = min(bisect_right(points, x, key=itemgetter(0)), len(points) - 1)
     (x0, y0), (x1, y1) = points[i - 1], points[i]
     return y0 + (y1 - y0) * (x - x0) / (x1 - x0)

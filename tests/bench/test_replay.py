@@ -31,7 +31,7 @@ class View:
 def lines() -> Lines:
     """What a run of 240 steps wrote, at first well and then badly drafted."""
     heard: Lines = [{"profile": COSTS.as_json()}]
-    policy, view, rng = GoodputLength(COSTS, heard.append), View(), random.Random(1)
+    policy, view, rng = GoodputLength(COSTS, [heard.append]), View(), random.Random(1)
     for step in range(240):
         k, alpha = policy.choose(view, 1, 6), 0.9 if step < 20 else 0.0
         accepted = next((i for i in range(k) if rng.random() >= alpha), k)

@@ -41,8 +41,8 @@ def test_plain_decoding_is_a_candidate() -> None:
 
 
 def test_a_length_is_held_unless_another_is_clearly_better() -> None:
-    assert decide(FLAT, inputs(0.6, held=(4,))) == replace(
-        decide(FLAT, inputs(0.6)), choice=4, why="held", inputs=inputs(0.6, held=(4,))
+    assert decide(FLAT, inputs(0.65, held=(4,))) == replace(
+        decide(FLAT, inputs(0.65)), choice=4, why="held", inputs=inputs(0.65, held=(4,))
     )
     assert decide(FLAT, inputs(0.6, held=(12,))).choice == 3
 
@@ -152,7 +152,7 @@ def test_a_cut_run_says_nothing_of_what_lies_behind_its_cut() -> None:
 
 def test_every_decision_can_be_recomputed() -> None:
     heard: list[dict[str, Any]] = []
-    run(0.5, 60, policy=GoodputLength(FLAT, heard.append))
+    run(0.5, 60, policy=GoodputLength(FLAT, [heard.append]))
     assert len(heard) == 60
     for line in heard:
         given = line["inputs"]

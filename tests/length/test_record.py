@@ -14,8 +14,8 @@ def noted(*steps: tuple[int, int, int]) -> Record:
     return record
 
 
-def test_nothing_seen_is_the_prior_and_its_last_value() -> None:
-    assert Record().chances(4, (0.6, 0.3)) == [0.6, 0.3, 0.3, 0.3]
+def test_nothing_seen_is_the_prior_and_what_it_promises() -> None:
+    assert Record().chances(4, (0.6, 0.3)) == pytest.approx([0.6, 0.3, 0.44, 0.552])  # a fifth of the way to 1
     assert Record().proposals(2, (1.0,)) == [1.0, 1.0]
 
 
@@ -25,7 +25,7 @@ def test_a_position_counts_the_steps_that_reached_it() -> None:
     first, second, third = record.chances(3, (0.5,))
     assert first > 0.9
     assert second < 0.12
-    assert third == pytest.approx(second)  # nothing was seen of it: it is taken to be like the one before
+    assert third == pytest.approx(second + 0.2 * (1 - second))  # nothing was seen of it
 
 
 def test_tokens_that_were_not_proposed_do_not_stand() -> None:

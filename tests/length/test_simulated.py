@@ -6,6 +6,8 @@ Costs are those of a small model on two cores, in milliseconds; a draft token co
 from __future__ import annotations
 
 import random
+import statistics
+from collections.abc import Iterable
 
 import pytest
 
@@ -17,6 +19,7 @@ from draftproof.types import Finish, Kind, Request, Run, SamplingParams
 ROWS = ((2, 30.0), (3, 31.0), (4, 32.0), (5, 33.0), (6, 36.0), (8, 42.0), (10, 50.0), (13, 60.0), (16, 70.0))
 COSTS = Profile(ROWS, ((1, Line(1.0, 1.5)),), ((1, Line(1.0, 0.2)),), min_rows=2)
 REQUESTS, TOKENS = 24, 64
+SEEDS = range(8)
 FIXED = (1, 2, 3, 4, 6, 8)
 Chances = tuple[float, ...]
 
@@ -54,11 +57,15 @@ def auto(chances: Chances, seed: int = 1) -> float:
     return rate(chances, GoodputLength(COSTS), seed=seed)
 
 
-@pytest.mark.parametrize("seed", range(3))
+def mean(rates: Iterable[float]) -> float:
+    return statistics.fmean(rates)
+
+
 @pytest.mark.parametrize("chances", [(0.42, 0.57, 0.61), (0.35, 0.47, 0.54), (0.25, 0.4, 0.5), (0.6,), (0.9,)], ids=str)
-def test_close_to_the_best_fixed_length(chances: Chances, seed: int) -> None:
-    best = max(rate(chances, k=k, seed=seed) for k in FIXED)
-    assert auto(chances, seed) > 0.95 * best  # 0.97 and more, but for the luck of 24 requests
+def test_close_to_the_best_fixed_length(chances: Chances) -> None:
+    """A server that has just begun: what it has yet to learn is counted in."""
+    best = max(mean(rate(chances, k=k, seed=s) for s in SEEDS) for k in FIXED)
+    assert mean(auto(chances, s) for s in SEEDS) > 0.97 * best
 
 
 @pytest.mark.parametrize("chances", [(0.0,), (0.02,)], ids=str)
