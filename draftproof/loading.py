@@ -47,8 +47,8 @@ def load(
             by costs that are measured once (seconds) and kept. Only with it may requests ask for k="auto".
         nodes: most nodes of a tree draft, for proposers that make trees; 0: chains only. With k="auto" a node must be
             as likely to stand as its row costs plain steps.
-        decisions: with k="auto", each gets the costs and then every draft length that was chosen, with what it was chosen
-            from, as JSON objects.
+        decisions: with k="auto", each gets the costs and then every draft length that was chosen, with what it was
+            chosen from, as JSON objects.
         progress: gets a short message when a long phase begins.
     Raises:
         ModelError: one line that says what is wrong and what to do.
