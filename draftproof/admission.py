@@ -12,11 +12,12 @@ from typing import Protocol
 
 from draftproof import lossy
 from draftproof.accept import RULES
-from draftproof.length.goodput import MOST_AUTO, MOST_K
+from draftproof.length.goodput import MOST_AUTO
 from draftproof.model.base import ModelInfo
 from draftproof.nodes import granted
 from draftproof.step import Rule
 from draftproof.text import TokenBytes
+from draftproof.types import MOST_K as MOST_K
 from draftproof.types import DraftLength, Request, RequestError, SamplingParams
 
 DEFAULT_K = 4

@@ -107,6 +107,7 @@ class Finish(StrEnum):
 
 
 DraftLength = int | Literal["auto"]
+MOST_K = 64  # longest draft
 
 
 class TokenLogprob(NamedTuple):
@@ -205,7 +206,7 @@ class SamplingParams:
             _check(_whole(token) and token >= 0, "stop_token_ids", token, "give token ids >= 0")
         s, k, n = self.seed, self.k, self.logprobs
         _check(s is None or (_whole(s) and 0 <= s < 2**64), "seed", s, "give a whole number from 0 to 2**64 - 1")
-        _check(k is None or k == "auto" or (_whole(k) and 0 <= k <= 64), "k", k, "give 0 to 64, or auto")
+        _check(k is None or k == "auto" or (_whole(k) and 0 <= k <= MOST_K), "k", k, f"give 0 to {MOST_K}, or auto")
         _check(n is None or (_whole(n) and 0 <= n <= 100), "logprobs", n, "give a whole number from 0 to 100")
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import logging
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 
 from draftproof.admission import rule_named
 from draftproof.drafts import DRAFTS
 from draftproof.engine import Engine
-from draftproof.length.goodput import Heard
 from draftproof.loading import load
 from draftproof.model.fetch import Progress
 from draftproof.model.load import ModelOptions
@@ -130,7 +130,7 @@ def load_engine(
     console: Console,
     max_running: int = 16,
     k: DraftLength | None = None,
-    decisions: Sequence[Heard] = (),
+    decisions: Sequence[Callable[[dict[str, Any]], None]] = (),
 ) -> Engine:
     """The engine that the options describe, with a status line while it loads."""
     logging.basicConfig(format="draftproof: %(message)s", level=logging.WARNING)

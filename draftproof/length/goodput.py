@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 
 from draftproof.length.profile import Profile
 from draftproof.length.record import Record
-from draftproof.types import Run, SequenceView
+from draftproof.types import MOST_K, Run, SequenceView
 
 MOST_AUTO = 12  # longest draft that is considered
-MOST_K = 64  # longest draft at all
 _FIRST = (0.5,)  # chance of a draft token before anything was seen
 _BETTER = 1.01  # how much better another length must be
 _PROBE, _LONGEST_WAIT = 32, 256  # plain steps between two probes: at first, and at most
