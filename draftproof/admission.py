@@ -17,8 +17,7 @@ from draftproof.model.base import ModelInfo
 from draftproof.nodes import granted
 from draftproof.step import Rule
 from draftproof.text import TokenBytes
-from draftproof.types import MOST_K as MOST_K
-from draftproof.types import DraftLength, Request, RequestError, SamplingParams
+from draftproof.types import MOST_K, DraftLength, Request, RequestError, SamplingParams
 
 DEFAULT_K = 4
 Prompt = str | Sequence[int]

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from draftproof.accept import RULES
-from draftproof.admission import MOST_K, rule_named
+from draftproof.admission import rule_named
 from draftproof.bench.workloads import LENGTHS, Prompt
-from draftproof.types import DraftLength, RequestError, SamplingParams
+from draftproof.types import MOST_K, DraftLength, RequestError, SamplingParams
 
 VERSION = 1
 PLAIN = "plain"

@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from draftproof.accept import RULES
-from draftproof.admission import MOST_K
 from draftproof.bench.advice import Advice, Looks, advise, looks
 from draftproof.bench.measure import Progress, Runner, Said, Source, requests, warm_up
 from draftproof.bench.plan import PLAIN, Group, Plan, Wish, configs, groups
@@ -21,7 +20,7 @@ from draftproof.bench.promise import Promise, Seen, promises, seen, shortlist
 from draftproof.bench.results import RunRecord
 from draftproof.bench.speedups import decode_seconds
 from draftproof.length.profile import Profile
-from draftproof.types import RequestError
+from draftproof.types import MOST_K, RequestError
 
 FINALISTS = 2  # lengths that are measured
 LEARNED, LEARNING = 24, 0.25  # groups, and share of the time, at most, that show the acceptance
