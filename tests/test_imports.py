@@ -77,6 +77,9 @@ ALLOWED: dict[str, set[str]] = {
     "bench.tune": {"bench", "accept", "admission", "length.profile", "types"},
     "bench.replay": {"cost", "length", "types"},
     "acceptance": {"acceptance", "bench", "verify", "page", "types", "model.checkpoint"},
+    "server": {"server", "admission", "engine", "length.profile", "model.checkpoint", "stats", "text", "types", ""},
+    "server.vllm": {"types"},
+    "cli.serve": {"cli", "admission", "engine", "length.profile", "server", "types"},
     "cli": {
         "cli",
         "accept",
@@ -118,6 +121,10 @@ ARRAY_LIBRARIES = {"numpy", "torch", "openvino", "scipy", "jax"}
 HEAVY_ONLY_IN = {
     "openvino": ("model.graph", "model.paged", "model.head", "model.openvino", "model.load", "verify.toy_openvino"),
     "matplotlib": ("cli.cost_plot",),
+    "starlette": ("server",),
+    "uvicorn": ("server",),
+    "pydantic": ("server",),
+    "prometheus_client": ("server",),
     "torch": ("model.torch", "distill.net", "distill.muon", "distill.data", "distill.train", "distill.run"),
 }
 

@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from draftproof.bench.accepted import Acceptance, acceptances
+from draftproof.bench.groups import Way
 from draftproof.bench.plan import PLAIN, Plan
 from draftproof.bench.prediction import Prediction, predictions
-from draftproof.bench.results import RequestRecord, Result, RunRecord
+from draftproof.bench.results import Result, RunRecord
 from draftproof.bench.speedups import ALL, Speedup, Verdict, Why, decode_seconds, pairs, speedups
 from draftproof.bench.stats import Ratio, Spread, spread
 from draftproof.bench.workloads import OVERALL
@@ -37,6 +39,7 @@ __all__ = [
     "times",
 ]
 _SHARE = 0.02  # of the loop's time that the parts may miss
+_LATE = 0.05  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,21 +80,6 @@ class Parts:
     decode: Mapping[str, float]
     share: float
     sound: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Acceptance:
-    """Of speculative configurations, overall and by kind. `alpha_cond[i]` is the share accepted at position i among the
-    steps that reached it."""
-
-    config: str
-    batch: int
-    kind: str
-    alpha: float
-    alpha_cond: tuple[float, ...]
-    tokens_per_step: float
-    proposed: int
-    accepted: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +134,7 @@ def figures(result: Result) -> Figures:
         latencies=tuple(Latency(c, b, _spreads(_times(runs))) for c, b, runs in _cells(result)),
         flows=tuple(_flow(c, b, runs) for c, b, runs in _cells(result)),
         parts=parts,
-        acceptance=tuple(_acceptance(result)),
+        acceptance=tuple(acceptances(result.plan, _cells(result))),
         staircase=_staircase(result.runs),
         predictions=predictions(result),
     )
@@ -199,37 +187,6 @@ def _parts(config: str, batch: int, runs: Sequence[RunRecord]) -> Parts:
     return Parts(config, batch, sum(r.steps for r in runs), seconds, steps, decode, share, abs(share - 1.0) <= _SHARE)
 
 
-def _acceptance(result: Result) -> list[Acceptance]:
-    kinds = (OVERALL, *dict.fromkeys(p.kind for p in result.plan.prompts))
-    kind_of = {p.id: p.kind for p in result.plan.prompts}
-    found = []
-    for config, batch, runs in _cells(result):
-        for kind in kinds:
-            requests = [q for r in runs for q in r.requests if kind in (OVERALL, kind_of[q.prompt])]
-            if any(sum(q.reached_at) for q in requests):
-                found.append(_accepted(config, batch, kind, requests))
-    return found
-
-
-def _accepted(config: str, batch: int, kind: str, requests: Sequence[RequestRecord]) -> Acceptance:
-    accepted, reached = (_summed([getattr(q, name) for q in requests]) for name in ("accepted_at", "reached_at"))
-    return Acceptance(
-        config=config,
-        batch=batch,
-        kind=kind,
-        alpha=sum(accepted) / sum(reached),
-        alpha_cond=tuple(a / r for a, r in zip(accepted, reached, strict=True) if r),
-        tokens_per_step=sum(q.tokens for q in requests) / sum(q.steps for q in requests),
-        proposed=sum(q.proposed for q in requests),
-        accepted=sum(q.accepted for q in requests),
-    )
-
-
-def _summed(rows: Sequence[Sequence[int]]) -> list[int]:
-    longest = max(map(len, rows))
-    return [sum(row[i] for row in rows if i < len(row)) for i in range(longest)]
-
-
 def _staircase(runs: Sequence[RunRecord]) -> tuple[Passes, ...]:
     every = [row for r in runs for row in r.rows]
     found = []
@@ -250,13 +207,17 @@ def _notes(result: Result, parts: Sequence[Parts]) -> list[str]:
     if result.resumed:
         notes.append(f"the run was interrupted and gone on with, {result.resumed} times in all")
     notes += [
-        f"{p.config}, batch {p.batch}: the parts account for {p.share:.1%} of the steps' time, not for 98 to 102 %"
+        f"{p.config}, {plan.load.called(p.batch)}: the parts account for {p.share:.1%} of the steps' time, not for "
+        "98 to 102 %"
         for p in parts
         if not p.sound
     ]
     cores, most = int(plan.environment.get("cores", 1)), max((r.load1 for r in result.runs), default=0.0)
-    if most > cores + 0.5:
+    if most > cores + 0.5 and plan.load.way == Way.TOGETHER:  # else it is the server that loads the machine
         notes.append(f"the load rose to {most:.1f} on {cores} cores: something else was running")
+    late = max((q.late for r in result.runs for q in r.requests), default=0.0)
+    if late > _LATE:
+        notes.append(f"a request was sent {late:.2f} s behind its time: this machine could not keep up with the load")
     return notes + _unpaired(result)
 
 
@@ -270,7 +231,6 @@ def _unpaired(result: Result) -> list[str]:
             both = {r.group for r in result.runs if r.config == PLAIN} & {r.group for r in runs}
             missing = sum(len(result.plan.groups[g].prompts) for g in both) - len(found)
             if missing:
-                notes.append(
-                    f"{config.name}, batch {batch}: {missing} answers ended with their first chunk: not compared"
-                )
+                where = f"{config.name}, {result.plan.load.called(batch)}"
+                notes.append(f"{where}: {missing} answers ended with their first chunk: not compared")
     return notes

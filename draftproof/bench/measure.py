@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
-from draftproof.bench.plan import Config, Group, Plan
+from draftproof.bench.groups import Group
+from draftproof.bench.plan import Config, Plan
 from draftproof.bench.results import Results, RunRecord
 from draftproof.types import SamplingParams
 
@@ -67,7 +68,7 @@ def measure(
         warm_up(plan, sources, runner)
     for number, name in missing:
         group = plan.groups[number]
-        said(Progress(done, total, f"{name}, batch {group.batch}"))
+        said(Progress(done, total, f"{name}, {plan.load.called(group.batch)}"))
         results.add(runner.run(number, plan.config(name), requests(plan, sources, group, plan.config(name))))
         done += _size(plan, group)
     said(Progress(done, total, "done"))

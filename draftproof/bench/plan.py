@@ -13,12 +13,12 @@ from typing import Any
 
 from draftproof.accept import RULES
 from draftproof.admission import rule_named
+from draftproof.bench.groups import LEAST_GROUPS, Group, Load, group_from_json, groups, load_from_json
 from draftproof.bench.workloads import LENGTHS, Prompt
 from draftproof.types import MOST_K, DraftLength, RequestError, SamplingParams
 
 VERSION = 1
 PLAIN = "plain"
-LEAST_GROUPS = 6  # 2 * 0.5 ** 6 is below 0.05: fewer may all fall on one side by chance
 DECISION = (
     "The unit is a request's seconds a token behind its first chunk. The ratio is the sum over prompts with plain "
     "decoding divided by the sum with the configuration, on the same prompts; its 95 % interval is Student's over "
@@ -51,16 +51,6 @@ class PlannedPrompt:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Prompts that run together, by their place in the plan, once under every configuration in this order."""
-
-    batch: int
-    prompts: tuple[int, ...]
-    seed: int
-    order: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Wish:
     """What was asked for. `limit` is the most prompts of a kind, 0 for all."""
 
@@ -75,6 +65,7 @@ class Wish:
     limit: int = 0
     seed: int = 1
     ignore_eos: bool = False
+    load: Load = Load()  # noqa: RUF009
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +99,7 @@ class Plan:
     limit: int
     prompts: tuple[PlannedPrompt, ...]
     groups: tuple[Group, ...]
+    load: Load = Load()  # noqa: RUF009
 
     @property
     def speculative(self) -> tuple[Config, ...]:
@@ -159,7 +151,8 @@ def plan_of(
         output_tokens=_output_tokens(wish),
         limit=wish.limit,
         prompts=chosen,
-        groups=groups(len(chosen), wish.batches, [c.name for c in ways], wish.seed),
+        groups=groups(len(chosen), wish.batches, [c.name for c in ways], wish.seed, wish.load),
+        load=wish.load,
     )
 
 
@@ -209,25 +202,6 @@ def choice(prompts: Sequence[Prompt], limit: int, seed: int) -> list[Prompt]:
     return [p for p in prompts if p.id in kept]
 
 
-def groups(count: int, batches: Sequence[int], names: Sequence[str], seed: int) -> tuple[Group, ...]:
-    """Deal `count` prompts into groups of each size until there are LEAST_GROUPS; shuffle groups and orders.
-
-    Where the last group of a deal would be smaller, prompts of the same deal fill it up.
-    """
-    rng, dealt = random.Random(f"groups {seed}"), list[list[int]]()
-    for batch in batches:
-        if batch > count:
-            raise RequestError(f"--batches {batch}: there are only {count} prompts; give more, or a smaller batch")
-        for _ in range(-(-LEAST_GROUPS // -(-count // batch))):
-            cards = rng.sample(range(count), count)
-            cards += cards[: -count % batch]
-            dealt += [cards[i : i + batch] for i in range(0, len(cards), batch)]
-    rng.shuffle(dealt)
-    return tuple(
-        Group(len(g), tuple(g), rng.getrandbits(32), tuple(rng.sample(list(names), len(names)))) for g in dealt
-    )
-
-
 def _planned(prompt: Prompt, tokens: Sequence[int], wish: Wish, context: int) -> PlannedPrompt:
     most = _output_tokens(wish)[prompt.length]
     if len(tokens) + most > context:
@@ -274,15 +248,12 @@ def plan_from_json(told: Mapping[str, Any]) -> Plan:
             **lists,
             "target": Weights(**fields["target"]),
             "draft": Weights(**fields["draft"]),
+            "load": load_from_json(fields["load"]) if "load" in fields else Load(),
             "configs": tuple(Config(**c) for c in fields["configs"]),
             "prompts": tuple(PlannedPrompt(**p) for p in fields["prompts"]),
-            "groups": tuple(_group(**g) for g in fields["groups"]),
+            "groups": tuple(group_from_json(**g) for g in fields["groups"]),
         }
     )
-
-
-def _group(batch: int, prompts: Sequence[int], seed: int, order: Sequence[str]) -> Group:
-    return Group(batch, tuple(prompts), seed, tuple(order))
 
 
 def changed(stored: Plan, wanted: Plan) -> list[str]:

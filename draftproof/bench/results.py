@@ -21,11 +21,11 @@ from draftproof.types import RequestError
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
-    """One request of a run. Times are seconds since the run's start.
+    """One request of a run. Times are seconds since it was due, which is `due` seconds behind the run's start.
 
     `chunks` are (time, tokens) as they came out; `ttft` is the time of the first, `end` that of the end (without
     tokens, both are the end's). `steps` emitted something, the first of them `first` tokens. `accepted_at[i]` of
-    `reached_at[i]` drafts that reached position i were accepted there.
+    `reached_at[i]` drafts that reached position i were accepted there. It was sent `late` seconds behind its time.
     """
 
     prompt: str
@@ -40,6 +40,20 @@ class RequestRecord:
     reached_at: tuple[int, ...] = ()
     steps: int = 0
     first: int = 0
+    due: float = 0.0
+    late: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """What a server counts of all drafts of a run. All zero where it counts nothing; `*_at` are as of a request, and
+    empty where drafts of several lengths leave them open."""
+
+    drafts: int = 0
+    proposed: int = 0
+    accepted: int = 0
+    accepted_at: tuple[int, ...] = ()
+    reached_at: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +90,7 @@ class RunRecord:
     decode: Decode = field(default_factory=Decode)
     rows: tuple[tuple[int, float, int], ...] = ()
     tokens_per_step: float = 0.0
+    drafted: Drafted = field(default_factory=Drafted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,9 +242,14 @@ def run_from_json(told: Mapping[str, Any]) -> RunRecord:
             **fields,
             "requests": tuple(_request(**r) for r in fields["requests"]),
             "decode": Decode(**fields["decode"]),
+            "drafted": _drafted(**fields.get("drafted", {})),
             "rows": tuple((int(r), float(s), int(n)) for r, s, n in fields["rows"]),
         }
     )
+
+
+def _drafted(accepted_at: Sequence[int] = (), reached_at: Sequence[int] = (), **counts: int) -> Drafted:
+    return Drafted(**counts, accepted_at=tuple(accepted_at), reached_at=tuple(reached_at))
 
 
 def _request(**told: Any) -> RequestRecord:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from draftproof.bench.plan import LEAST_GROUPS, PLAIN
+from draftproof.bench.groups import LEAST_GROUPS
+from draftproof.bench.plan import PLAIN
 from draftproof.bench.results import RequestRecord, Result
 from draftproof.bench.stats import Ratio, paired_ratio
 from draftproof.bench.workloads import OVERALL

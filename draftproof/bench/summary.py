@@ -26,6 +26,7 @@ def summary(figures: Figures) -> dict[str, Any]:
         "notes": list(figures.notes),
         "decision": plan.decision,
         "speedup": {"batch": first, **by_batch[str(first)], "by_batch": by_batch},
+        "load": {"way": plan.load.way.value, "batches": {str(b): plan.load.called(b) for b in plan.batches}},
         "configs": [asdict(c) for c in plan.configs],
         "seconds": _by_cell(figures.parts),
         "latency": _by_cell(figures.latencies, lambda row: {n: s._asdict() for n, s in row.spreads.items()}),

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 
 from draftproof.accept import RULES
 from draftproof.bench.advice import Advice, Looks, advise, looks
+from draftproof.bench.groups import Group, groups
 from draftproof.bench.measure import Progress, Runner, Said, Source, requests, warm_up
-from draftproof.bench.plan import PLAIN, Group, Plan, Wish, configs, groups
+from draftproof.bench.plan import PLAIN, Plan, Wish, configs
 from draftproof.bench.promise import Promise, Seen, promises, seen, shortlist
 from draftproof.bench.results import RunRecord
 from draftproof.bench.speedups import decode_seconds

@@ -30,7 +30,7 @@ from draftproof.bench.plan import Plan, Wish, configs
 from draftproof.bench.runner import EngineRunner
 from draftproof.bench.summary import summary
 from draftproof.bench.workloads import BUILT_IN, Prompt, read_prompts
-from draftproof.cli import bench, options, verify
+from draftproof.cli import bench, bench_display, options, verify
 from draftproof.drafts import DRAFTS, resolved
 from draftproof.engine import Engine
 from draftproof.types import RequestError
@@ -193,7 +193,7 @@ def _measure(args: argparse.Namespace, asked: _Asked, folder: Folder, err: Conso
 
 
 def _timed(plan: Plan, sources: Sequence[Source], runner: EngineRunner, path: Path, err: Console) -> Speed:
-    with bench.display(err) as said:
+    with bench_display.display(err) as said:
         return acceptance.speed(plan, sources, runner, path, said)
 
 

@@ -9,26 +9,27 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rich import progress as bars
 from rich.console import Console
 
 from draftproof import __version__
 from draftproof.bench import results
 from draftproof.bench.environment import environment, load
 from draftproof.bench.figures import Figures, figures
-from draftproof.bench.measure import Progress, Source, measure
+from draftproof.bench.groups import Load
+from draftproof.bench.measure import Runner, Source, measure
 from draftproof.bench.plan import Plan, Weights, Wish, configs, plan_of
 from draftproof.bench.results import Result, Results
 from draftproof.bench.runner import EngineRunner
 from draftproof.bench.summary import summary
 from draftproof.bench.workloads import BUILT_IN, Prompt, read_prompts
-from draftproof.cli import options
+from draftproof.cli import bench_server, options
+from draftproof.cli.bench_display import display
 from draftproof.drafts import DRAFTS
 from draftproof.engine import Engine
 from draftproof.types import DraftLength, RequestError
@@ -37,6 +38,7 @@ _WHAT = (
     "Measures plain and speculative decoding on the same prompts, interleaved in random order. Plan and decision rule "
     "are written down before measuring. Ctrl-C keeps what is done; --resume goes on."
 )
+_KS = "2,4,auto"
 _EXAMPLE = "example: draftproof bench --k 2,4 --limit 2 --json figures.json"
 
 
@@ -45,6 +47,7 @@ def register(commands: Any) -> None:
     options.add_model(parser)
     _add_ways(parser)
     _add_work(parser)
+    bench_server.add_options(parser)
     _add_files(parser)
     parser.add_argument("--out", metavar="FILE", help="result file, JSON lines (default: bench-DATE.jsonl here)")
     parser.add_argument("--resume", action="store_true", help="go on with the result file of --out")
@@ -65,7 +68,7 @@ def _add_ways(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("speculation")
     group.add_argument("--draft", default="auto", help=f"{DRAFTS} (default: auto)")
     group.add_argument("--draft-precision", help="weights of a draft model (default: auto)")
-    group.add_argument("--k", default="2,4,auto", metavar="LIST", help="draft lengths beside 0 (default 2,4,auto)")
+    group.add_argument("--k", metavar="LIST", help=f"draft lengths beside 0 (default {_KS})")
     group.add_argument("--rule", action="append", default=[], help="may be given several times (default block)")
     group.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy (default)")
     group.add_argument("--top-k", type=int, default=0, metavar="N", help="0 keeps all (default)")
@@ -96,13 +99,28 @@ def run(args: argparse.Namespace) -> int:
     _check(args, wish)
     prompts = read_prompts(Path(args.prompts) if args.prompts else BUILT_IN)
     path = Path(args.out or f"bench-{datetime.now(UTC):%Y-%m-%d-%H%M%S}.jsonl")
-    engine = options.load_engine(args, err, max(16, *wish.batches), "auto" if "auto" in wish.ks else None)
-    plan, sources = plan_for(wish, prompts, engine)
-    with _opened(path, plan, args.resume) as file:
-        if not _measured(plan, sources, engine, file, err):
+    prepare = bench_server.prepared(args, wish, prompts) if args.server else _prepared(args, wish, prompts, err)
+    with prepare as (plan, sources, runner), _opened(path, plan, args.resume) as file:
+        try:
+            with display(err) as said:
+                measure(plan, sources, runner, file, said)
+        except KeyboardInterrupt:
             _say_how_to_go_on(err, path, file)
             return 130
+        except RequestError:
+            _say_how_to_go_on(err, path, file)
+            raise
     return _report(args, results.read(path), out, err)
+
+
+@contextmanager
+def _prepared(
+    args: argparse.Namespace, wish: Wish, prompts: list[Prompt], err: Console
+) -> Iterator[tuple[Plan, list[Source], Runner]]:
+    """The model of this process, and the plan for it."""
+    engine = options.load_engine(args, err, max(16, *wish.batches), "auto" if "auto" in wish.ks else None)
+    plan, sources = plan_for(wish, prompts, engine)
+    yield plan, sources, EngineRunner(engine)
 
 
 def run_show(args: argparse.Namespace) -> int:
@@ -133,10 +151,11 @@ def _comparable(a: Plan, b: Plan) -> None:
 
 
 def _wish(args: argparse.Namespace) -> Wish:
+    load, batches = bench_server.load_of(args) if args.server else (Load(), _batches(args))
     return Wish(
-        ks=tuple(lengths(args.k)),
+        ks=tuple(lengths(_KS if args.k is None else args.k)),
         rules=tuple(args.rule) or ("block",),
-        batches=tuple(number(word, "--batches") for word in words(args.batches)),
+        batches=batches,
         temperature=args.temperature,
         top_p=args.top_p,
         top_k=args.top_k,
@@ -145,7 +164,12 @@ def _wish(args: argparse.Namespace) -> Wish:
         limit=args.limit,
         seed=args.seed,
         ignore_eos=args.ignore_eos,
+        load=load,
     )
+
+
+def _batches(args: argparse.Namespace) -> tuple[int, ...]:
+    return tuple(number(word, "--batches") for word in words(args.batches))
 
 
 def lengths(text: str) -> Iterator[DraftLength]:
@@ -165,7 +189,8 @@ def number(word: str, option: str) -> int:
 
 
 def _check(args: argparse.Namespace, wish: Wish) -> None:
-    """What can be refused before a model is loaded."""
+    """What can be refused before a model is loaded or a server is asked."""
+    bench_server.check(args)
     configs(wish.ks, wish.rules)
     check_draft(args.draft)
     if args.resume and not args.out:
@@ -233,16 +258,6 @@ def _opened(path: Path, plan: Plan, again: bool) -> Results:
     return results.resume(path, plan, {"at": datetime.now(UTC).isoformat(timespec="seconds"), "load": load()})
 
 
-def _measured(plan: Plan, sources: list[Source], engine: Engine, file: Results, err: Console) -> bool:
-    """False if the user had enough of it."""
-    with display(err) as said:
-        try:
-            measure(plan, sources, EngineRunner(engine), file, said)
-        except KeyboardInterrupt:
-            return False
-    return True
-
-
 def _say_how_to_go_on(err: Console, path: Path, file: Results) -> None:
     words = [w for w in ("draftproof", *sys.argv[1:]) if w != "--resume"]
     if not any(w == "--out" or w.startswith("--out=") for w in words):
@@ -250,26 +265,6 @@ def _say_how_to_go_on(err: Console, path: Path, file: Results) -> None:
     done, planned = len(file.done), len(file.result.plan.runs)
     err.print(f"interrupted: {done} of {planned} runs are in {path}. To go on:", soft_wrap=True, markup=False)
     err.print(shlex.join([*words, "--resume"]), soft_wrap=True, markup=False)
-
-
-@contextmanager
-def display(err: Console) -> Iterator[Callable[[Progress], None]]:
-    """A bar with the time left on a terminal; a line every tenth elsewhere."""
-    if not err.is_terminal:
-        told: set[int] = set()
-
-        def line(at: Progress) -> None:
-            tenth = 10 * at.done // at.total
-            if tenth not in told:
-                told.add(tenth)
-                err.print(f"measuring {at.done / at.total:.0%}", soft_wrap=True)
-
-        yield line
-        return
-    what = (bars.TextColumn("{task.description}"), bars.BarColumn(), bars.TaskProgressColumn())
-    with bars.Progress(*what, bars.TimeElapsedColumn(), bars.TimeRemainingColumn(), console=err, transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda at: bar.update(task, description=at.what, completed=at.done, total=at.total)
 
 
 def _report(args: argparse.Namespace, result: Result, out: Console, err: Console) -> int:

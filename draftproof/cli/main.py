@@ -12,7 +12,7 @@ from importlib import import_module
 
 from draftproof import __version__
 
-COMMANDS = ("generate", "verify", "bench", "tune", "accept", "distill", "fidelity", "cost")
+COMMANDS = ("generate", "serve", "verify", "bench", "tune", "accept", "distill", "fidelity", "cost")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

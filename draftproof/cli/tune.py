@@ -23,7 +23,8 @@ from draftproof.bench.runner import EngineRunner
 from draftproof.bench.tune import Task, Tuning
 from draftproof.bench.workloads import BUILT_IN, read_prompts
 from draftproof.cli import options
-from draftproof.cli.bench import check_draft, display, number, plan_for, words
+from draftproof.cli.bench import check_draft, number, plan_for, words
+from draftproof.cli.bench_display import display
 from draftproof.cli.tune_engines import Chosen, Found, configurations
 from draftproof.cli.tune_report import Report, replay_json, report_json, show, show_replay
 from draftproof.drafts import DRAFTS

@@ -181,5 +181,7 @@ def test_planted_policy_is_seen(tmp_path: Path, lines: Lines) -> None:
     told = copied(lines)
     for line in told[1:]:
         line["choice"] = len(line["inputs"]["chances"])
+    honest = {p.name: p for p in again(tmp_path, lines).policies}
     by_name = {p.name: p for p in again(tmp_path, told).policies}
-    assert by_name[RECORDED].seconds > 1.2 * by_name[HINDSIGHT].seconds
+    assert honest[RECORDED].seconds < 1.1 * honest[HINDSIGHT].seconds
+    assert by_name[RECORDED].seconds > 1.15 * by_name[HINDSIGHT].seconds

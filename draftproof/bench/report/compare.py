@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from draftproof.bench.figures import ALL, OVERALL, Figures, Ratio, Speedup, Verdict, figures
+from draftproof.bench.groups import Load
 from draftproof.bench.plan import Config, PlannedPrompt, plan_json
 from draftproof.bench.results import Result, RunRecord
 from draftproof.bench.speedups import decode_seconds, verdict
@@ -19,7 +20,7 @@ from draftproof.types import RequestError
 
 _APART = {"kind", "version", "created", "configs", "prompts", "groups"}  # compared by themselves, or not settings
 _DEALT = (
-    "batch {}: prompts were grouped otherwise in the two files, so that each prompt counts as one observation: those "
+    "{}: prompts were grouped otherwise in the two files, so that each prompt counts as one observation: those "
     "that ran side by side are more alike than that, and the intervals are too narrow"
 )
 
@@ -57,6 +58,7 @@ class Comparison:
     """`speedups` are over plain decoding as each file has them on all of its own prompts, A's in front."""
 
     changes: tuple[Change, ...]
+    load: Load
     speedups: tuple[tuple[Speedup, Speedup], ...]
     differences: tuple[Difference, ...]
     notes: tuple[str, ...]
@@ -79,16 +81,16 @@ def compare(a: Result, b: Result) -> Comparison:
     """
     shared = _shared(a, b)
     changes, dealt_notes = list[Change](), list[str]()
-    for batch in (n for n in a.plan.batches if n in b.plan.batches):
+    for batch in (n for n in a.plan.batches if n in b.plan.batches and a.plan.load == b.plan.load):
         dealt = _same_groups(a, b, batch, shared)
         rows = [c for config in _configs(a, b) for c in _changes(a, b, config.name, batch, shared, dealt)]
         changes += rows
-        dealt_notes += [_DEALT.format(batch)] if rows and batch > 1 and not dealt else []
+        dealt_notes += [_DEALT.format(a.plan.load.called(batch))] if rows and batch > 1 and not dealt else []
     if not changes:
         raise RequestError(_refusal(a, b, shared))
     sides = figures(a), figures(b)
     notes = (*_notes(*sides), *dealt_notes)
-    return Comparison(tuple(changes), tuple(_advantages(*sides)), tuple(_differences(a, b)), notes)
+    return Comparison(tuple(changes), a.plan.load, tuple(_advantages(*sides)), tuple(_differences(a, b)), notes)
 
 
 def _shared(a: Result, b: Result) -> dict[str, PlannedPrompt]:
@@ -215,6 +217,8 @@ def _refusal(a: Result, b: Result, shared: Mapping[str, PlannedPrompt]) -> str:
         why = "no prompt has the same text and answer length in both: bench the same prompts with the same lengths"
     elif not _configs(a, b):
         why = "no configuration is the same in both: bench the same --k and --rule"
+    elif a.plan.load != b.plan.load:
+        why = f"requests came in another way ({a.plan.load.way.value}, {b.plan.load.way.value}), or at other rates"
     elif not set(a.plan.batches) & set(b.plan.batches):
         why = "no batch size is the same in both: bench the same --batches"
     else:

@@ -80,7 +80,7 @@ def _tiles(figures: Figures) -> list[tuple[str, str, str]]:
     """(figure, what it counts, tone)"""
     plan = figures.plan
     best = [max(rows, key=lambda r: r.ratio) for b in plan.batches if (rows := _overall(figures, b))]
-    tiles = [(f"{r.ratio:.2f}×", f"{r.config}, batch {r.batch}", tables.tone(r.verdict)) for r in best]
+    tiles = [(f"{r.ratio:.2f}×", f"{r.config}, {plan.load.called(r.batch)}", tables.tone(r.verdict)) for r in best]
     runs = f"{figures.done:,}" if figures.complete else f"{figures.done:,} of {figures.planned:,}"
     tiles.append((runs, "runs done", "" if figures.complete else "bad"))
     return [*tiles, (f"{len(plan.prompts):,}", "prompts", ""), (f"{len(plan.speculative)}", "configurations", "")]
@@ -128,9 +128,9 @@ def _speedups(figures: Figures, batch: int) -> Section:
     pictures = []
     for config in dict.fromkeys(r.config for r in mine):
         rows = [r for r in mine if r.config == config]
-        drawn = plots.speedups(rows, within, f"speed-up by kind of {config}, batch {batch}")
-        pictures.append(Picture(f"{config}, batch {batch}", [], drawn))
-    title = f"Times as fast as plain decoding, batch {batch}"
+        drawn = plots.speedups(rows, within, f"speed-up by kind of {config}, {figures.plan.load.called(batch)}")
+        pictures.append(Picture(f"{config}, {figures.plan.load.called(batch)}", [], drawn))
+    title = f"Times as fast as plain decoding, {figures.plan.load.called(batch)}"
     lead = figures.plan.decision if batch == figures.plan.batches[0] else ""
     return Section(title, lead, [tables.speedup(figures, batch)._replace(title="")], pictures)
 
@@ -143,7 +143,11 @@ def _stack(figures: Figures, batch: int) -> list[Picture]:
     rows = [(p.config, [p.decode.get(name, 0.0) for name in names]) for p in mine]
     keys = [(name, plots.ink_of(i)) for i, name in enumerate(names)]
     return [
-        Picture(f"A decode step by part, batch {batch}", keys, plots.stack(rows, f"parts of a step, batch {batch}"))
+        Picture(
+            f"A decode step by part, {figures.plan.load.called(batch)}",
+            keys,
+            plots.stack(rows, f"parts of a step, {figures.plan.load.called(batch)}"),
+        )
     ]
 
 
@@ -160,8 +164,12 @@ def _staircase(figures: Figures) -> list[Picture]:
 def _acceptance(figures: Figures, batch: int) -> list[Picture]:
     mine = {a.config: a.alpha_cond for a in figures.acceptance if (a.batch, a.kind) == (batch, OVERALL)}
     lines, keys = _lines(figures, mine)
-    drawn = plots.acceptance(lines, f"acceptance by draft position, batch {batch}") if lines else Markup("")
-    return [Picture(f"Acceptance by position, batch {batch}", keys, drawn)] if lines else []
+    drawn = (
+        plots.acceptance(lines, f"acceptance by draft position, {figures.plan.load.called(batch)}")
+        if lines
+        else Markup("")
+    )
+    return [Picture(f"Acceptance by position, {figures.plan.load.called(batch)}", keys, drawn)] if lines else []
 
 
 def _latency(figures: Figures, result: Result, batch: int) -> list[Picture]:
@@ -172,8 +180,8 @@ def _latency(figures: Figures, result: Result, batch: int) -> list[Picture]:
         lines, keys = _lines(figures, {config: getattr(t, name) for config, t in found.items()})
         high = max((s[name].p99 for s in spreads.values() if name in s), default=0.0) * 1.05
         if lines:
-            drawn = plots.cumulative(lines, high, axis, f"distribution of {axis}, batch {batch}")
-            pictures.append(Picture(f"{title}, batch {batch}", keys, drawn))
+            drawn = plots.cumulative(lines, high, axis, f"distribution of {axis}, {figures.plan.load.called(batch)}")
+            pictures.append(Picture(f"{title}, {figures.plan.load.called(batch)}", keys, drawn))
     return pictures
 
 
@@ -185,9 +193,11 @@ def _lines(figures: Figures, values: Mapping[str, Sequence[float]]) -> tuple[lis
 
 def _predicted(figures: Figures, batch: int) -> list[Picture]:
     mine = [p for p in figures.predictions if p.batch == batch]
-    drawn = plots.predictions(mine, f"predicted over measured time a token, batch {batch}")
+    drawn = plots.predictions(mine, f"predicted over measured time a token, {figures.plan.load.called(batch)}")
     caption = "The band is ±5 %. Behind: predicted / measured milliseconds a token."
-    return [Picture(f"Predicted against measured, batch {batch}", [], drawn, caption)] if mine else []
+    return (
+        [Picture(f"Predicted against measured, {figures.plan.load.called(batch)}", [], drawn, caption)] if mine else []
+    )
 
 
 def _facts(figures: Figures) -> list[tuple[str, list[tuple[str, str]]]]:
@@ -196,7 +206,10 @@ def _facts(figures: Figures) -> list[tuple[str, list[tuple[str, str]]]]:
     names = ("temperature", "top_p", "top_k", "ignore_eos", "seed", "limit")
     settings = [(name, str(getattr(plan, name))) for name in names]
     settings += [(f"most tokens, {length}", str(n)) for length, n in plan.output_tokens.items()]
-    settings += [("batch sizes", ", ".join(map(str, plan.batches))), ("groups", f"{len(plan.groups):,}")]
+    settings += [
+        ("load", f"{plan.load.way.value}: {', '.join(map(plan.load.called, plan.batches))}"),
+        ("groups", f"{len(plan.groups):,}"),
+    ]
     ways = [(c.name, f"k {c.k}, rule {c.rule}{'' if c.exact else ', changes the law'}") for c in plan.configs]
     weights = [
         (

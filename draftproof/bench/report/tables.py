@@ -53,7 +53,9 @@ def speedup(figures: Figures, batch: int) -> Table:
         "takes all seconds from request to end. Whichever is the fastest here was picked afterwards: its interval does "
         "not know that."
     )
-    return Table(_title("times as fast as plain decoding", batch), ("kind", *configs), (*cells, verdicts), note)
+    return Table(
+        _title("times as fast as plain decoding", figures, batch), ("kind", *configs), (*cells, verdicts), note
+    )
 
 
 def kinds(figures: Figures) -> list[str]:
@@ -99,13 +101,16 @@ def latency(figures: Figures, batch: int) -> Table:
     rows = []
     for row in (r for r in figures.latencies if r.batch == batch):
         flow = flows[row.config]
-        rest = (Cell(f"{flow.tokens_per_second:,.1f}"), Cell(f"{flow.peak_bytes / 2**20:,.0f}"))
+        rest = (
+            Cell(f"{flow.tokens_per_second:,.1f}"),
+            Cell(f"{flow.peak_bytes / 2**20:,.0f}" if flow.peak_bytes else "–"),
+        )
         rows.append((Cell(row.config), *(_percentiles(row, name) for name in named), *rest))
     note = (
         "Milliseconds: p50 / p90 / p99. A gap a token is a chunk's share for each of its tokens, a gap a chunk the "
         "time between two chunks. MiB is the most memory that the process held."
     )
-    return Table(_title("latency", batch), ("config", *named.values(), "tokens/s", "MiB"), tuple(rows), note)
+    return Table(_title("latency", figures, batch), ("config", *named.values(), "tokens/s", "MiB"), tuple(rows), note)
 
 
 def _percentiles(row: Latency, name: str) -> Cell:
@@ -127,7 +132,9 @@ def parts(figures: Figures, batch: int) -> Table:
         "Milliseconds of a mean decode step in which no prompt is read. The last column checks the sum of all parts "
         "over all steps against the clock."
     )
-    return Table(_title("a step by part", batch), ("config", *names, "step", "steps", "of clock"), tuple(rows), note)
+    return Table(
+        _title("a step by part", figures, batch), ("config", *names, "step", "steps", "of clock"), tuple(rows), note
+    )
 
 
 def acceptance(figures: Figures, batch: int) -> Table:
@@ -137,7 +144,7 @@ def acceptance(figures: Figures, batch: int) -> Table:
         rows.append((Cell(a.config), *map(Cell, cells)))
     note = "alpha is accepted / (accepted + rejections); by position: the share accepted among steps that reached it."
     heads = ("config", "alpha", "tokens a step", "accepted / proposed", "by position")
-    return Table(_title("acceptance", batch), heads, tuple(rows), note)
+    return Table(_title("acceptance", figures, batch), heads, tuple(rows), note)
 
 
 def acceptance_by_kind(figures: Figures, batch: int) -> Table:
@@ -145,7 +152,7 @@ def acceptance_by_kind(figures: Figures, batch: int) -> Table:
     configs = list(dict.fromkeys(name for name, _ in found))
     rows = [(Cell(kind), *(_accepted(found.get((c, kind))) for c in configs)) for kind in kinds(figures)]
     note = "alpha, and tokens a step."
-    return Table(_title("acceptance by kind", batch), ("kind", *configs), tuple(rows) if configs else (), note)
+    return Table(_title("acceptance by kind", figures, batch), ("kind", *configs), tuple(rows) if configs else (), note)
 
 
 def _accepted(found: Acceptance | None) -> Cell:
@@ -168,7 +175,7 @@ def predicted(figures: Figures, batch: int) -> Table:
         "Independence: what would be added if every draft token were accepted on its own with probability alpha. "
         "Speed-up: predicted / measured."
     )
-    return Table(_title("predicted against measured", batch), heads, rows, note)
+    return Table(_title("predicted against measured", figures, batch), heads, rows, note)
 
 
 def _predicted(p: Prediction) -> tuple[Cell, ...]:
@@ -186,13 +193,13 @@ def changes(told: Comparison) -> Table:
     names = dict.fromkeys(c.kind for c in told.changes)
     rows = [(Cell(kind), *(_ratio(found.get((*way, kind))) for way in ways)) for kind in names]
     overall = (_verdict(found.get((*way, OVERALL))) for way in ways)
-    heads = ("kind", *(f"{config}, batch {batch}" for config, batch in ways))
+    heads = ("kind", *(f"{config}, {told.load.called(batch)}" for config, batch in ways))
     note = "Seconds a token behind the first chunk, A over B, on prompts that are the same, with 95 % intervals."
     return Table("B times as fast as A", heads, (*rows, (Cell("verdict, overall"), *overall)), note)
 
 
 def advantages(told: Comparison) -> Table:
-    rows = tuple((Cell(f"{a.config}, batch {a.batch}"), _ratio(a), _ratio(b)) for a, b in told.speedups)
+    rows = tuple((Cell(f"{a.config}, {told.load.called(a.batch)}"), _ratio(a), _ratio(b)) for a, b in told.speedups)
     note = "Each on all prompts of its own file."
     return Table("times as fast as plain decoding, overall", ("config", "A", "B"), rows, note)
 
@@ -210,8 +217,8 @@ def signed(seconds: float) -> str:
     return f"+{told}" if seconds > 0 and told != "0" else told
 
 
-def _title(subject: str, batch: int) -> str:
-    return f"{subject}, batch {batch}"
+def _title(subject: str, figures: Figures, batch: int) -> str:
+    return f"{subject}, {figures.plan.load.called(batch)}"
 
 
 def columns(table: Table, chosen: Sequence[int]) -> Table:

@@ -25,7 +25,10 @@ def headline(figures: Figures) -> Headline:
     """The verdict of all configurations and batch sizes together, and a sentence for each batch size."""
     rows = overall(figures)
     far = "" if figures.complete else ", so far"
-    lead = "\n".join(_sentence(f"Batch {b}{far}", [r for r in rows if r.batch == b]) for b in figures.plan.batches)
+    lead = "\n".join(
+        _sentence(f"{figures.plan.load.called(b).capitalize()}{far}", [r for r in rows if r.batch == b])
+        for b in figures.plan.batches
+    )
     if not figures.complete:
         return Headline("Not complete: nothing is decided", "bad", lead)
     verdicts = {r.verdict for r in rows}

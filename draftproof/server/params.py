@@ -1,0 +1,285 @@
+"""From a body to engine requests: every field honoured, or refused by its name. Knows no HTTP and no thread."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from draftproof.admission import Tokenizer, rule_named
+from draftproof.model.checkpoint import ModelError
+from draftproof.server.bodies import ChatBody, CompletionBody, Message, Part, Sampling
+from draftproof.server.errors import Refusal, invalid, of_request
+from draftproof.server.worker import Ask
+from draftproof.text import TextStream
+from draftproof.types import DraftLength, RequestError, SamplingParams
+
+_LOG = logging.getLogger("draftproof.server")
+_STRIDE = 0x9E3779B97F4A7C15  # between the seeds of a body's choices: odd, so all 2**64 seeds are visited
+_MOST_TEXT_PER_TOKEN = 64  # characters: a prompt with more of them than this a context token cannot fit
+
+# fields of other servers that change no answer: taken, and logged once
+HARMLESS = frozenset(
+    {
+        "metadata",
+        "service_tier",
+        "safety_identifier",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "request_id",
+        "cache_salt",
+        "priority",
+        "parallel_tool_calls",
+    }
+)
+# fields that are taken with these values alone, which ask for what is done anyway
+NEUTRAL: Mapping[str, tuple[object, ...]] = {
+    "best_of": (1,),
+    "store": (False,),
+    "suffix": ("",),
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "functions": ([],),
+    "modalities": (["text"],),
+    "response_format": ({"type": "text"},),
+    "use_beam_search": (False,),
+    "length_penalty": (1, 1.0),
+    "early_stopping": (False,),
+    "skip_special_tokens": (True,),
+    "spaces_between_special_tokens": (True, False),
+    "include_stop_str_in_output": (False,),
+    "detokenize": (True,),
+    "add_generation_prompt": (True,),
+    "continue_final_message": (False,),
+    "add_special_tokens": (False,),  # of a chat; completions have the field
+    "echo": (False,),
+    "allowed_token_ids": ([],),
+    "bad_words": ([],),
+}
+_logged: set[str] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What of a server the meaning of a body depends on.
+
+    names: models that may be asked for; methods: names of the draft that is loaded; most: requests a body may make.
+    """
+
+    names: tuple[str, ...]
+    tokenizer: Tokenizer
+    context: int
+    methods: tuple[str, ...] = ("none",)
+    rule: str = "block"
+    most: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a body asks for: choice i is `asks[i]`, and its text begins with `echoes[i]`."""
+
+    chat: bool
+    model: str
+    asks: tuple[Ask, ...]
+    echoes: tuple[str, ...]
+    n: int
+    stream: bool
+    usage: bool
+    running_usage: bool
+    token_ids: bool
+    predicted: bool
+    top_logprobs: int
+    params: SamplingParams = field(default_factory=SamplingParams)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Each prompt once, however many choices it has."""
+        return sum(len(ask.prompt) for ask in self.asks[:: self.n])
+
+
+def completion(body: CompletionBody, server: Server) -> Plan:
+    """Raises: Refusal."""
+    _known(body)
+    if body.echo and body.given("logprobs"):
+        raise invalid("echo", "logprobs of the prompt are not computed: leave echo or logprobs out")
+    prompts = [_encoded(prompt, body.add_special_tokens, server) for prompt in body.prompt]
+    texts = [p if isinstance(p, str) else text_of(server.tokenizer, p) for p in body.prompt] if body.echo else []
+    logprobs = body.logprobs if body.given("logprobs") else None
+    plan = _plan(body, server, prompts, body.max_tokens, logprobs)
+    return replace(plan, echoes=tuple(t for t in texts for _ in range(body.n))) if body.echo else plan
+
+
+def chat(body: ChatBody, server: Server) -> Plan:
+    """Raises: Refusal."""
+    _known(body)
+    if body.given("top_logprobs") and not body.logprobs:
+        raise invalid("top_logprobs", "set logprobs to true as well, or leave it out")
+    prompt = conversation(body.messages, server)
+    plan = _plan(body, server, [prompt], _chat_limit(body, server), body.top_logprobs if body.logprobs else None)
+    return replace(plan, chat=True)
+
+
+def conversation(messages: Sequence[Message], server: Server) -> list[int]:
+    for message in messages:
+        _check_extras(message, "messages")
+    try:
+        tokens = server.tokenizer.chat([{"role": m.role, "content": m.content} for m in messages])
+    except (RequestError, ModelError) as error:
+        raise Refusal(400, str(error), "messages") from error
+    return _fitting(tokens, server, "messages")
+
+
+def text_of(tokenizer: Tokenizer, tokens: Sequence[int]) -> str:
+    stream = TextStream(tokenizer)
+    return "".join([*map(stream.push, tokens), stream.flush()])
+
+
+def encoded(text: str, special: bool, server: Server) -> list[int]:
+    """Raises: Refusal: the tokenizer has no tokens for the text."""
+    try:
+        return server.tokenizer.encode(text, special)
+    except (RequestError, ValueError) as error:
+        raise invalid("prompt", f"the tokenizer cannot read it ({error})") from error
+
+
+def check_model(name: str, server: Server) -> None:
+    if name and name not in server.names:
+        known = ", ".join(server.names)
+        raise Refusal(404, f"model: {name!r} is not here: ask for {known}", "model", "model_not_found")
+
+
+def _encoded(prompt: str | list[int], special: bool, server: Server) -> list[int]:
+    if not isinstance(prompt, str):
+        return _fitting(prompt, server, "prompt")
+    if len(prompt) > _MOST_TEXT_PER_TOKEN * server.context:
+        raise invalid("prompt", f"{len(prompt)} characters do not fit into {server.context} tokens: shorten it")
+    return _fitting(encoded(prompt, special, server), server, "prompt")
+
+
+def _fitting(tokens: list[int], server: Server, name: str) -> list[int]:
+    """The same check as the engine's, before a long list travels to it."""
+    if len(tokens) >= server.context:
+        raise invalid(name, f"{len(tokens)} tokens do not fit into the context of {server.context}: shorten it")
+    return tokens
+
+
+def _chat_limit(body: ChatBody, server: Server) -> int:
+    given = {getattr(body, name) for name in ("max_tokens", "max_completion_tokens") if body.given(name)}
+    if len(given) > 1:
+        raise invalid("max_tokens", "it is another number than max_completion_tokens: give one of them")
+    return next(iter(given), server.context)
+
+
+def _plan(body: Sampling, server: Server, prompts: Sequence[Sequence[int]], limit: int, logprobs: int | None) -> Plan:
+    check_model(body.model, server)
+    count = len(prompts) * body.n
+    if count > server.most:
+        raise invalid("n", f"prompts times n is {count}, this server takes {server.most}: send fewer at a time")
+    params, expected = _params(body, server, limit, logprobs), _prediction(body, server)
+    asks = [
+        Ask(tuple(prompt), _seeded(body, params, i * body.n + j), expected)
+        for i, prompt in enumerate(prompts)
+        for j in range(body.n)
+    ]
+    options = body.stream_options
+    if body.given("stream_options") and not body.stream:
+        raise invalid("stream_options", "it is for stream=true: leave it out")
+    return Plan(
+        chat=False,
+        model=body.model or server.names[0],
+        asks=tuple(asks),
+        echoes=("",) * count,
+        n=body.n,
+        stream=body.stream,
+        usage=options.include_usage,
+        running_usage=options.continuous_usage_stats,
+        token_ids=body.return_token_ids,
+        predicted=body.given("prediction"),
+        top_logprobs=logprobs or 0,
+        params=params,
+    )
+
+
+def _params(body: Sampling, server: Server, limit: int, logprobs: int | None) -> SamplingParams:
+    rule = body.speculative.rule or server.rule
+    try:
+        rule_named(rule)
+        return SamplingParams(
+            temperature=body.temperature,
+            top_k=max(body.top_k, 0),
+            top_p=body.top_p,
+            min_p=body.min_p,
+            repetition_penalty=body.repetition_penalty,
+            presence_penalty=body.presence_penalty,
+            frequency_penalty=body.frequency_penalty,
+            logit_bias=_bias(body.logit_bias),
+            min_tokens=body.min_tokens,
+            max_tokens=limit,
+            stop=tuple(body.stop),
+            stop_token_ids=tuple(body.stop_token_ids),
+            ignore_eos=body.ignore_eos,
+            logprobs=logprobs,
+            k=_length(body, server),
+            rule=rule,
+        )
+    except RequestError as error:
+        raise of_request(error) from error
+
+
+def _bias(given: Mapping[str, float]) -> dict[int, float]:
+    bias = {int(name): value for name, value in given.items() if name.isdecimal() and len(name) < 10}
+    if len(bias) != len(given):
+        raise invalid("logit_bias", 'keys are token ids, each once, as in {"50256": -100}')
+    return bias
+
+
+def _length(body: Sampling, server: Server) -> DraftLength | None:
+    """None: the engine's default."""
+    asked = body.speculative
+    if asked.method and asked.method not in server.methods:
+        known = " or ".join(server.methods)
+        raise invalid("speculative.method", f"{asked.method!r} is not loaded here: use {known}, or leave it out")
+    return asked.num_speculative_tokens if asked.given("num_speculative_tokens") else None
+
+
+def _prediction(body: Sampling, server: Server) -> tuple[int, ...]:
+    if not body.given("prediction"):
+        return ()
+    if "prediction" not in server.methods:
+        raise invalid("prediction", f"this server drafts with {server.methods[0]}: start it with --draft prediction")
+    if not body.prediction.content:
+        raise invalid("prediction", "its content is empty: leave it out")
+    return tuple(encoded(body.prediction.content, False, server))
+
+
+def _seeded(body: Sampling, params: SamplingParams, index: int) -> SamplingParams:
+    """Choice 0 has the seed itself, the others seeds that follow from it."""
+    return replace(params, seed=(body.seed + index * _STRIDE) % 2**64) if body.given("seed") else params
+
+
+def _known(body: Sampling) -> None:
+    _check_extras(body, "")
+    for name in ("speculative", "stream_options", "prediction"):
+        _check_extras(getattr(body, name), name)
+
+
+def _check_extras(part: Part, inside: str) -> None:
+    for name, value in part.extras.items():
+        full = f"{inside}.{name}" if inside else name
+        if not inside and name in HARMLESS:
+            _log_once(name)
+        elif inside or not _neutral(name, value):
+            wanted = " or ".join(map(repr, NEUTRAL[name])) if not inside and name in NEUTRAL else ""
+            fix = f"it can only be {wanted}" if wanted else "this server does not know it: leave it out"
+            raise invalid(full, fix)
+
+
+def _neutral(name: str, value: Any) -> bool:
+    return any(value == known and type(value) is type(known) for known in NEUTRAL.get(name, ()))
+
+
+def _log_once(name: str) -> None:
+    if name not in _logged:
+        _logged.add(name)
+        _LOG.warning("field %s is taken and has no effect here (said once)", name)
