@@ -233,7 +233,7 @@ def _lines(
 
 
 def _settings(engine: Engine, params: SamplingParams) -> str:
-    hidden = ("model", "fingerprint", "source", "format", "weights")
+    hidden = ("model", "fingerprint", "draft_fingerprint", "source", "format", "weights")
     chosen = {"rule": params.rule, "k": params.k, "temperature": params.temperature, "seed": params.seed}
     shown = {**{"model": engine.target.info.name}, **chosen, **engine.settings}
     return ", ".join(
