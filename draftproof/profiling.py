@@ -18,7 +18,7 @@ from statistics import median
 from time import perf_counter
 
 from draftproof.engine import Engine
-from draftproof.length.profile import Line, Point, Profile, from_json, on_line
+from draftproof.length.profile import Line, Point, Profile, from_json
 from draftproof.model.fetch import Progress, cache_dir
 from draftproof.types import Chunk, Output, SamplingParams, Seconds
 
@@ -87,15 +87,9 @@ def measured(engine: Engine) -> Profile:
     batches = [b for b in _BATCHES if b <= engine.max_running and _fits(engine, b * (1 + max(_LENGTHS)))]
     parts = {b: [_step(engine, b, k) for k in _LENGTHS] for b in batches or [1]}
     verify = _rising(verify)
-    draft = tuple((b, _line(_drafting(verify, info.min_rows, b, found))) for b, found in parts.items())
+    draft = tuple((b, _line([s.draft for s in found])) for b, found in parts.items())
     other = tuple((b, _line([s.total - s.draft - s.verify for s in found])) for b, found in parts.items())
     return Profile(verify, draft, other, info.min_rows)
-
-
-def _drafting(verify: Sequence[Point], min_rows: int, batch: int, found: Sequence[Seconds]) -> list[float]:
-    """With what a pass of the target takes longer behind a draft, whose weights have driven its own from the caches."""
-    passes = [on_line(verify, batch * max(1 + k, min_rows)) for k in _LENGTHS]
-    return [s.draft + max(s.verify - alone, 0.0) for s, alone in zip(found, passes, strict=True)]
 
 
 def _fits(engine: Engine, rows: int) -> bool:

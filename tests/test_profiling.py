@@ -72,28 +72,6 @@ def test_costs_are_found(machine: Machine) -> None:
     assert found.min_rows == 2
 
 
-def test_a_pass_that_is_slower_behind_a_draft_is_the_drafts_doing(machine: Machine) -> None:
-    honest = machine.proposer.propose
-    forward, behind = machine.model.forward, [False]
-
-    def propose(asks: Any) -> Any:
-        behind[0] = True
-        return honest(asks)
-
-    def slower(chunks: Sequence[Chunk]) -> Forward:
-        machine.clock.now += 0.3 if behind[0] else 0.0
-        behind[0] = False
-        return forward(chunks)
-
-    machine.proposer.propose = propose  # type: ignore[method-assign]
-    machine.model.forward = slower  # type: ignore[method-assign]
-    found = profiling.measured(machine.engine)
-    assert found.plain(1) == pytest.approx(1.2)
-    for batch, line in found.draft:
-        assert line.at(1) == pytest.approx(0.3 + (0.05 if batch == 1 else line.at(1) - 0.3))
-        assert line.at(1) > 0.3
-
-
 def test_it_is_measured_once(machine: Machine) -> None:
     said: list[str] = []
     first = profiling.profile(machine.engine, said.append)
