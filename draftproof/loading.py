@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -70,13 +70,17 @@ def load(
     build = partial(
         Engine, loaded.model, loaded.tokenizer, made, nodes=nodes, max_running=max_running, settings=settings
     )
-    if k != "auto":
-        return build(k=k)
-    costs = profile(build(), progress)
-    _value_rows(made, costs.row_worth(1, nodes))
+    return _adaptive(build, nodes, decisions, progress) if k == "auto" else build(k=k)
+
+
+def _adaptive(build: Callable[..., Engine], nodes: int, decisions: Sequence[Heard], progress: Progress) -> Engine:
+    """The same engine, which chooses draft lengths by what steps of it cost."""
+    plain = build()
+    costs = profile(plain, progress)
+    _value_rows(plain.proposer, costs.row_worth(1, nodes))
     for heard in decisions:
         heard({"profile": costs.as_json()})
-    return build(k=k, lengths=GoodputLength(costs, decisions))
+    return build(k="auto", lengths=GoodputLength(costs, decisions))
 
 
 def _value_rows(proposer: Proposer, worth: float) -> None:
