@@ -92,7 +92,7 @@ def register(commands: Any) -> None:
     parser.add_argument("model", metavar="MODEL", help="smollm2, a .gguf file, a directory, or a Hugging Face name")
     parser.add_argument("--draft", default="auto", help=f"{DRAFTS} (default: auto)")
     parser.add_argument("--out", metavar="FOLDER", help="report folder (default: accept-MODEL here)")
-    parser.add_argument("--quick", action="store_const", dest="level", const="quick", help="under 10 minutes")
+    parser.add_argument("--quick", action="store_const", dest="level", const="quick", help="less of everything")
     parser.add_argument("--prompts", metavar="FILE", help="JSON lines, as bench takes them (default: 60 of our own)")
     parser.add_argument("--k", default="2,3,auto", metavar="LIST", help="draft lengths beside 0 (default 2,3,auto)")
     parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="while measuring (default 0)")

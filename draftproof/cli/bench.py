@@ -46,7 +46,7 @@ def register(commands: Any) -> None:
     parser = commands.add_parser("bench", help="measure what speculation gains", description=_WHAT, epilog=_EXAMPLE)
     options.add_model(parser)
     _add_ways(parser)
-    _add_work(parser)
+    options.add_workload(parser)
     bench_server.add_options(parser)
     _add_files(parser)
     parser.add_argument("--out", metavar="FILE", help="result file, JSON lines (default: bench-DATE.jsonl here)")
@@ -70,22 +70,7 @@ def _add_ways(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--draft-precision", help="weights of a draft model (default: auto)")
     group.add_argument("--k", metavar="LIST", help=f"draft lengths beside 0 (default {_KS})")
     group.add_argument("--rule", action="append", default=[], help="may be given several times (default block)")
-    group.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy (default)")
-    group.add_argument("--top-k", type=int, default=0, metavar="N", help="0 keeps all (default)")
-    group.add_argument("--top-p", type=float, default=1.0, metavar="P", help="1 keeps all (default)")
-
-
-def _add_work(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("work")
-    group.add_argument("--prompts", metavar="FILE", help="JSON lines with `prompt` or `turns` (default: 60 of our own)")
-    group.add_argument("--limit", type=int, default=0, metavar="N", help="most prompts of a kind, drawn by the seed")
-    group.add_argument(
-        "--batches", default="1", metavar="LIST", help="how many run side by side, as in 1,4 (default 1)"
-    )
-    group.add_argument("--short", type=int, default=32, metavar="N", help="most tokens of short answers (default 32)")
-    group.add_argument("--long", type=int, default=128, metavar="N", help="most tokens of long answers (default 128)")
     group.add_argument("--ignore-eos", action="store_true", help="all answers as long as they may be")
-    group.add_argument("--seed", type=int, default=1, metavar="N", help="of prompts, groups, orders, texts (default 1)")
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:

@@ -55,6 +55,20 @@ def add_draft(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_workload(parser: argparse.ArgumentParser) -> None:
+    """What commands that measure have in common."""
+    group = parser.add_argument_group("work")
+    group.add_argument("--prompts", metavar="FILE", help="JSON lines with `prompt` or `turns` (default: 60 of our own)")
+    group.add_argument("--limit", type=int, default=0, metavar="N", help="most prompts of a kind, drawn by the seed")
+    group.add_argument("--batches", default="1", metavar="LIST", help="how many side by side, as in 1,4 (default 1)")
+    group.add_argument("--short", type=int, default=32, metavar="N", help="most tokens of short answers (default 32)")
+    group.add_argument("--long", type=int, default=128, metavar="N", help="most tokens of long answers (default 128)")
+    group.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy (default)")
+    group.add_argument("--top-k", type=int, default=0, metavar="N", help="0 keeps all (default)")
+    group.add_argument("--top-p", type=float, default=1.0, metavar="P", help="1 keeps all (default)")
+    group.add_argument("--seed", type=int, default=1, metavar="N", help="of prompts, groups, orders, texts (default 1)")
+
+
 def draft_length(text: str) -> DraftLength:
     """For argparse."""
     if text == "auto":

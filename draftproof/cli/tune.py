@@ -44,7 +44,8 @@ _STOPPED = "interrupted"
 def register(commands: Any) -> None:
     parser = commands.add_parser("tune", help="recommend a draft length", description=_WHAT, epilog=_EXAMPLE)
     options.add_model(parser)
-    _add_work(parser)
+    _add_ways(parser)
+    options.add_workload(parser)
     parser.add_argument("--json", metavar="FILE", help="also write everything as one JSON object")
     parser.add_argument("--profile", metavar="FILE", help="also write the costs, for draftproof cost --measured")
     parser.add_argument("--fresh", action="store_true", help="measure the costs again instead of using those kept")
@@ -57,23 +58,14 @@ def register(commands: Any) -> None:
     parser.set_defaults(run=run, unset=unset)
 
 
-def _add_work(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("what is measured")
+def _add_ways(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what is considered")
     group.add_argument("--draft", default="auto", help=f"{DRAFTS} (default: auto)")
     group.add_argument("--draft-precision", help="weights of a draft model (default: auto)")
     group.add_argument("--most-k", type=int, default=8, metavar="N", help="longest draft to consider (default 8)")
     group.add_argument(
         "--rules", default="block", metavar="LIST", help="exact rules, as in block,token (default block)"
     )
-    group.add_argument("--batches", default="1", metavar="LIST", help="how many side by side, as in 1,4 (default 1)")
-    group.add_argument("--prompts", metavar="FILE", help="JSON lines with `prompt` or `turns` (default: 60 of our own)")
-    group.add_argument("--limit", type=int, default=0, metavar="N", help="most prompts of a kind, drawn by the seed")
-    group.add_argument("--short", type=int, default=32, metavar="N", help="most tokens of short answers (default 32)")
-    group.add_argument("--long", type=int, default=128, metavar="N", help="most tokens of long answers (default 128)")
-    group.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy (default)")
-    group.add_argument("--top-k", type=int, default=0, metavar="N", help="0 keeps all (default)")
-    group.add_argument("--top-p", type=float, default=1.0, metavar="P", help="1 keeps all (default)")
-    group.add_argument("--seed", type=int, default=1, metavar="N", help="of prompts, groups, orders, texts (default 1)")
     group.add_argument("--minutes", type=float, default=math.inf, metavar="M", help="stop then (default: no limit)")
 
 
