@@ -31,11 +31,10 @@ from draftproof.types import (
     RequestError,
     Run,
     SamplingParams,
-    Seconds,
     StepTrace,
     TokenLogprob,
 )
-from draftproof.watch import Stopwatch
+from draftproof.watch import Seconds, Stopwatch
 
 
 @dataclass(frozen=True, slots=True)

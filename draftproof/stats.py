@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from draftproof.types import Kind, Seconds, StepTrace
+from draftproof.types import Kind, StepTrace
+from draftproof.watch import Seconds
 
 
 @dataclass(frozen=True, slots=True)

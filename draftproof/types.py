@@ -15,6 +15,8 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from draftproof.watch import Seconds
+
 Floats = NDArray[np.floating]
 Ids = NDArray[np.int64]
 
@@ -260,23 +262,6 @@ class Forward:
 
     logits: NDArray[np.float32]  # [rows, vocab]
     hidden: NDArray[np.float32] | None = None  # [all rows, layers, width], only if asked for at load
-
-
-class Seconds(NamedTuple):
-    """Where a step's wall-clock time went: `draft` is all of the proposer's work, `verify` the target's pass, `accept`
-    laws, verdicts and stop rules, `kv` pages and their copies, `schedule` planning, `other` the rest, which includes
-    what the step before did for its readers (texts, outputs)."""
-
-    draft: float = 0.0
-    verify: float = 0.0
-    accept: float = 0.0
-    kv: float = 0.0
-    schedule: float = 0.0
-    other: float = 0.0
-
-    @property
-    def total(self) -> float:
-        return sum(self)
 
 
 @dataclass(frozen=True, slots=True)

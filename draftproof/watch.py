@@ -3,8 +3,24 @@
 from __future__ import annotations
 
 from time import perf_counter
+from typing import NamedTuple
 
-from draftproof.types import Seconds
+
+class Seconds(NamedTuple):
+    """Where a step's wall-clock time went: `draft` is all of the proposer's work, `verify` the target's pass, `accept`
+    laws, verdicts and stop rules, `kv` pages and their copies, `schedule` planning, `other` the rest, which includes
+    what the step before did for its readers (texts, outputs)."""
+
+    draft: float = 0.0
+    verify: float = 0.0
+    accept: float = 0.0
+    kv: float = 0.0
+    schedule: float = 0.0
+    other: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return sum(self)
 
 
 class Stopwatch:

@@ -12,7 +12,7 @@ CORE = {"types", "noise"}
 
 # room -> rooms of the package that it may import from; the longest matching name decides
 ALLOWED: dict[str, set[str]] = {
-    "types": set(),
+    "types": {"watch"},
     "tree": set(),
     "nodes": {"types", "accept", "model.base"},
     "noise": {"types"},
@@ -22,11 +22,11 @@ ALLOWED: dict[str, set[str]] = {
     "svg": set(),
     "page": set(),
     "streaming": set(),
-    "watch": {"types"},
+    "watch": set(),
     "stops": {"types", "text"},
     "accept": {*CORE, "tree"},
     "lossy": {*CORE, "accept"},
-    "stats": {"types"},
+    "stats": {"types", "watch"},
     "scheduler": {"types", "kv", "length.base"},
     "step": {*CORE, "tree", "law", "accept", "stops", "scheduler", "kv", "draft.base", "model.base", "watch"},
     "admission": {"types", "accept", "lossy", "nodes", "step", "text", "length.goodput", "model.base"},
@@ -48,7 +48,7 @@ ALLOWED: dict[str, set[str]] = {
     }
     | {"model.base"},
     "drafts": {"draft", "model"},
-    "profiling": {"engine", "length", "model.fetch", "types"},
+    "profiling": {"engine", "length", "model.fetch", "types", "watch"},
     "loading": {"admission", "draft", "drafts", "engine", "length", "model", "profiling", "types"},
     "kv": {"kv"},
     "draft": {*CORE, "tree", "law", "kv", "model.base", "draft.base"},
@@ -72,6 +72,7 @@ ALLOWED: dict[str, set[str]] = {
         "stats",
         "svg",
         "types",
+        "watch",
     },
     "bench.promise": {"bench", "cost", "length", "types"},
     "bench.tune": {"bench", "accept", "admission", "length.profile", "types"},

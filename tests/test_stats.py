@@ -12,7 +12,8 @@ from toys import drafting, toy_engine
 
 from draftproof import stats
 from draftproof.stats import Stats, summary, trim
-from draftproof.types import Kind, SamplingParams, Seconds, StepTrace
+from draftproof.types import Kind, SamplingParams, StepTrace
+from draftproof.watch import Seconds
 
 PARTS = Seconds(1.0, 2.0, 0.5)
 

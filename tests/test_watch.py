@@ -10,7 +10,8 @@ from toys import drafting, random_table, toy_engine
 
 from draftproof import watch
 from draftproof.engine import Engine
-from draftproof.types import SamplingParams, Seconds
+from draftproof.types import SamplingParams
+from draftproof.watch import Seconds
 
 
 class Clock:

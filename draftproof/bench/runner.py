@@ -18,7 +18,8 @@ from draftproof.bench.results import Decode, RequestRecord, RunRecord
 from draftproof.engine import Engine
 from draftproof.model.base import ModelInfo, TargetModel
 from draftproof.stats import positions
-from draftproof.types import Chunk, Forward, Output, RequestError, Seconds, StepTrace
+from draftproof.types import Chunk, Forward, Output, RequestError, StepTrace
+from draftproof.watch import Seconds
 
 Clock = Callable[[], float]
 Step = Sequence[StepTrace]  # the traces of one step, one for each sequence in it

@@ -14,7 +14,7 @@ import pytest
 from tiny_models import TINY, write_gguf
 
 from draftproof.cli.main import main
-from draftproof.types import Seconds
+from draftproof.watch import Seconds
 
 Run = tuple[int, str, str]
 

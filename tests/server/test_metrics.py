@@ -13,7 +13,8 @@ from server.serving import Gate, Running, drafted, eventually, serving, toy
 from draftproof.cli import serve
 from draftproof.length.profile import Line, Profile
 from draftproof.server.metrics import Metrics
-from draftproof.types import Finish, Kind, Output, Seconds, StepTrace
+from draftproof.types import Finish, Kind, Output, StepTrace
+from draftproof.watch import Seconds
 
 NAMES = (
     "time_to_first_token_seconds_count",
