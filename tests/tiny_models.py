@@ -132,3 +132,12 @@ def write_hf(path: Path, a: Architecture = TINY, files: int = 1, **changes: obje
         (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
     (path / "config.json").write_text(json.dumps(hf_config(a, **changes)))
     return made
+
+
+def write_work(home: Path) -> tuple[str, ...]:
+    """Writes a model and prompts of two kinds and lengths; returns the options that name them to a command."""
+    write_gguf(home / "tiny.gguf")
+    told = [{"prompt": f"hello {i}", "kind": k, "length": n} for k in "ab" for i, n in enumerate(("short", "long"))]
+    (home / "p.jsonl").write_text("\n".join(map(json.dumps, told)), encoding="utf-8")
+    options = ("--model", str(home / "tiny.gguf"), "--kv-memory", "1", "--threads", "1")
+    return (*options, "--prompts", str(home / "p.jsonl"))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from bench.fake import FakeRunner, a_plan, result_of, sources
-from tiny_models import TINY, write_gguf
+from tiny_models import write_work
 
 from draftproof.bench.measure import measure
 from draftproof.bench.plan import Plan, Wish
@@ -27,25 +26,16 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tiny(home: Path) -> str:
-    write_gguf(home / "tiny.gguf", replace(TINY, context=128))
-    return str(home / "tiny.gguf")
-
-
-@pytest.fixture(scope="module")
-def prompts(home: Path) -> str:
-    told = [{"prompt": f"hello {i}", "kind": k, "length": n} for k in "ab" for i, n in enumerate(("short", "long"))]
-    (home / "p.jsonl").write_text("\n".join(map(json.dumps, told)), encoding="utf-8")
-    return str(home / "p.jsonl")
+def work(home: Path) -> tuple[str, ...]:
+    return write_work(home)
 
 
 @pytest.fixture
-def run(tiny: str, prompts: str, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
+def run(work: tuple[str, ...], home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
     monkeypatch.setenv("DRAFTPROOF_CACHE", str(home))
 
     def call(*args: str) -> Run:
-        common = ("--model", tiny, "--kv-memory", "1", "--threads", "1", "--prompts", prompts)
-        status = main(["bench", *common, *args])
+        status = main(["bench", *work, *args])
         seen = capsys.readouterr()
         return status, seen.out, seen.err
 

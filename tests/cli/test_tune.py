@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 from bench.tuning import profile, runner, tuning
 from rich.console import Console
-from tiny_models import TINY, write_gguf
+from tiny_models import write_work
 
 from draftproof import cost, profiling
 from draftproof.bench.advice import Outcome
@@ -33,26 +32,17 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tiny(home: Path) -> str:
-    write_gguf(home / "tiny.gguf", replace(TINY, context=128))
-    return str(home / "tiny.gguf")
-
-
-@pytest.fixture(scope="module")
-def prompts(home: Path) -> str:
-    told = [{"prompt": f"hello {i}", "kind": k, "length": n} for k in "ab" for i, n in enumerate(("short", "long"))]
-    (home / "p.jsonl").write_text("\n".join(map(json.dumps, told)), encoding="utf-8")
-    return str(home / "p.jsonl")
+def work(home: Path) -> tuple[str, ...]:
+    return write_work(home)
 
 
 @pytest.fixture
-def run(tiny: str, prompts: str, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
+def run(work: tuple[str, ...], home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
     monkeypatch.setenv("DRAFTPROOF_CACHE", str(home))
     monkeypatch.setattr("draftproof.bench.runner.gc", SimpleNamespace(collect=int))  # slow, and no time counts here
 
     def call(*args: str) -> Run:
-        common = ("--model", tiny, "--kv-memory", "1", "--threads", "1", "--prompts", prompts)
-        status = main(["tune", *common, *args])
+        status = main(["tune", *work, *args])
         seen = capsys.readouterr()
         return status, seen.out, seen.err
 
@@ -145,11 +135,11 @@ def test_wrong_input_is_one_line_and_status_2(run, tmp_path: Path, monkeypatch, 
 
 
 @pytest.fixture(scope="module")
-def log(tiny: str, home: Path) -> Path:
+def log(work: tuple[str, ...], home: Path) -> Path:
     path = home / "log.jsonl"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DRAFTPROOF_CACHE", str(home))
-        args = ("--model", tiny, "--kv-memory", "1", "--draft", "ngram:1-2", "--max-tokens", "24", "--seed", "3")
+        args = (*work[:-2], "--draft", "ngram:1-2", "--max-tokens", "24", "--seed", "3")
         assert main(["generate", *args, "--ignore-eos", "--decisions", str(path), "hello hello hello"]) == 0
     return path
 
