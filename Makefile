@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TESTING := $(VENV)/.testing
+# A process a core; tests of the default model have all cores to themselves.
+SPREAD := --numprocesses auto --dist worksteal
 
 .PHONY: setup demo test test-slow check format clean
 
@@ -36,10 +38,12 @@ check: $(TESTING)
 	$(BIN)/pytest tests/test_imports.py
 
 test: check
-	$(BIN)/pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/pytest $(SPREAD) -m "not slow and not model"
+	$(BIN)/pytest -m "not slow and model"
 
 test-slow: $(TESTING)
-	$(BIN)/pytest -m slow
+	OMP_NUM_THREADS=1 $(BIN)/pytest $(SPREAD) -m "slow and not model"
+	$(BIN)/pytest -m "slow and model"
 
 format: setup
 	$(BIN)/ruff format .
