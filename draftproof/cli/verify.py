@@ -13,7 +13,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -23,6 +23,7 @@ from rich import progress as bars
 from rich.console import Console
 from rich.text import Text
 
+from draftproof.cli import verify_engine
 from draftproof.types import RequestError
 from draftproof.verify.contract import Budget
 from draftproof.verify.outcome import Kill, conclude, read_expected
@@ -69,10 +70,10 @@ def register(commands: Any) -> None:
 
 def _add_subject(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("subject")
-    group.add_argument("--engine", default="draftproof", choices=("draftproof",), help="default: draftproof")
     group.add_argument("--model", default="toy", help="toy (default): tiny checkpoints; or anything generate takes")
     group.add_argument("--draft", action="append", default=[], help="may be repeated; default: all kinds")
     group.add_argument("--rule", action="append", default=[], help="may be repeated; default: all exact rules")
+    verify_engine.add_options(parser)
 
 
 def _add_budget(parser: argparse.ArgumentParser) -> None:
@@ -101,6 +102,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace, out: Console, err: Console) -> int:
     budget = _budget(args)
+    verify_engine.check(args)
     expected = read_expected(Path(args.expect)) if args.expect else ()
     outputs = _outputs(args)
     legs = _legs(args, err)
@@ -141,21 +143,21 @@ def _outputs(args: argparse.Namespace) -> dict[str, Path]:
 
 
 def _legs(args: argparse.Namespace, err: Console) -> list[Leg]:
+    with err.status("preparing subjects") if err.is_terminal else nullcontext():
+        legs = verify_engine.legs(args, toys().parent) if args.engine != verify_engine.OURS else _own_legs(args)
+    chosen = select(legs, args.checks, args.leg)
+    if not chosen:
+        raise RequestError("no check has such a name: see draftproof verify --list")
+    return chosen
+
+
+def _own_legs(args: argparse.Namespace) -> list[Leg]:
     from draftproof.verify import suite
 
     given: dict[str, Any] = {"model": args.model, "drafts": tuple(args.draft), "folder": toys()}
     if args.rule:
         given["rules"] = tuple(args.rule)
-    options = suite.Options(**given)
-    if err.is_terminal:
-        with err.status("preparing subjects"):
-            legs = suite.legs(options)
-    else:
-        legs = suite.legs(options)
-    chosen = select(legs, args.checks, args.leg)
-    if not chosen:
-        raise RequestError("no check has such a name: see draftproof verify --list")
-    return chosen
+    return suite.legs(suite.Options(**given))
 
 
 def toys() -> Path:
@@ -248,13 +250,14 @@ def _report(
 def _subject(args: argparse.Namespace) -> dict[str, str]:
     """What was asked for, in words that a file can hold."""
     rules, drafts = ", ".join(args.rule) or "all exact ones", ", ".join(args.draft) or "all kinds"
-    return {"engine": args.engine, "model": args.model, "drafts": drafts, "rules": rules}
+    own = {"engine": args.engine, "model": args.model, "drafts": drafts, "rules": rules}
+    return own | verify_engine.subject(args)
 
 
 def _base(args: argparse.Namespace) -> str:
     """The command that names the same subject and budget, without outputs and choices."""
     told = Budget()
-    words = ["draftproof", "verify"]
+    words = ["draftproof", "verify", *verify_engine.words(args)]
     words += ["--model", args.model] * (args.model != "toy")
     words += [w for draft in args.draft for w in ("--draft", draft)]
     words += [w for rule in args.rule for w in ("--rule", rule)]

@@ -18,7 +18,7 @@ from draftproof.verify.stats import Looks, bernoulli_sum_test, detectable_bias
 
 _COUNT = {"quick": 1_500, "default": 12_000, "deep": 60_000}
 _KNOWN = ("token", "block", "sampled", "coupled")
-_STEPS = 3  # steps of a sample that are looked at: state that goes stale shows from the second on
+_STEPS = 3  # steps with a draft that are looked at: state that goes stale shows from the second on
 
 
 class Row(NamedTuple):
@@ -96,13 +96,14 @@ def _add(
     sample: Sample,
     chances: dict[tuple[Tokens, Tokens], float],
 ) -> None:
-    place = 0
-    for step, count in zip(range(_STEPS), sample.steps or (), strict=False):
-        if count.proposed > 0:
+    place, step = 0, 0
+    for count in sample.steps or ():
+        if count.proposed > 0 and step < _STEPS:
             at = (job.prompt, sample.tokens[:place])
             if at not in chances:
                 chances[at] = oracle.acceptance(world, *at, job.params, job.params.rule)
             found[step].append((count.accepted > 0, chances[at]))
+            step += 1
         place += count.accepted + 1
 
 

@@ -32,10 +32,12 @@ class Group(NamedTuple):
     law: dict[Tokens, float]
 
 
-def groups(world: World, engine: EngineUnderTest, variants: Sequence[Params], length: int) -> list[Group]:
-    """Every variant with a prompt and a rule of its own; draft lengths 1, 2, 3 in turn."""
+def groups(
+    world: World, engine: EngineUnderTest, variants: Sequence[Params], length: int, some: Sequence[Tokens] = ()
+) -> list[Group]:
+    """Every variant with a prompt, of `some`, and a rule of its own; draft lengths 1, 2, 3 in turn."""
     made = []
-    for n, (params, prompt) in enumerate(zip(variants, prompts(world, len(variants)), strict=True)):
+    for n, (params, prompt) in enumerate(zip(variants, some or prompts(world, len(variants)), strict=True)):
         rule = engine.rules[n % len(engine.rules)]
         job = Job(prompt, replace(params, k=1 + n % 3, rule=rule))
         made.append(Group(job, oracle.joint(world, prompt, job.params, length)))
@@ -55,7 +57,7 @@ class LawCheck(BaseCheck):
         self.coarser = coarser or self.coarser
 
     def _run(self, engine: EngineUnderTest, world: World, budget: Budget, alpha: float) -> Result:
-        every = groups(world, engine, self._variants(world, engine), self.length)
+        every = self._groups(world, engine)
         law = {(n, output): p / len(every) for n, group in enumerate(every) for output, p in group.law.items()}
         looks, tv = Looks(alpha), max(budget.tv * self.coarser * LEVELS[budget.level], self.least_tv)
         draws = _draws(engine, every, self.length, budget.seed)
@@ -71,6 +73,9 @@ class LawCheck(BaseCheck):
         result = self.holds(size, note, {"expected_seen": _plot(law, seen)})
         seen_tv = detectable_tv(size, len(law), looks.alpha_at(len(looks) - 1), budget.power)
         return replace(result, p_value=lowest, detectable_tv=seen_tv, power=budget.power)
+
+    def _groups(self, world: World, engine: EngineUnderTest) -> list[Group]:
+        return groups(world, engine, self._variants(world, engine), self.length)
 
     def _variants(self, world: World, engine: EngineUnderTest) -> Sequence[Params]:
         """Every variant under every rule: as many groups as rules, at least."""
@@ -174,6 +179,22 @@ class LawEnds(LawCheck):
         a, b, *_ = oracle.words(world)
         variants = (Params(max_tokens=3, stop_token_ids=(a,), top_k=4), Params(max_tokens=2, stop_token_ids=(a, b)))
         return variants * max(1, -(-len(engine.rules) // 2))
+
+
+class LawBlock(LawCheck):
+    """For engines whose first token comes with the prompt and without a draft: what is drafted comes behind it.
+
+    Prompts repeat themselves, so that looked-up drafts are found.
+    """
+
+    name = "law/block"
+    claim = "the joint law of four tokens, of which a draft may hold the last three, is the target's"
+    variants = tuple(Params(max_tokens=6, top_k=3, temperature=t) for t in (1.0, 0.7, 1.5))
+    length = 4
+
+    def _groups(self, world: World, engine: EngineUnderTest) -> list[Group]:
+        variants = self._variants(world, engine)
+        return groups(world, engine, variants, self.length, [p * 3 for p in prompts(world, len(variants))])
 
 
 class LawTruncated(LawCheck):
