@@ -33,7 +33,9 @@ FOREIGN_CHECKS: tuple[Check, ...] = (
     ends.Books(),
     blackbox.TwoSample(),
 )
+PUBLIC_CHECKS: tuple[Check, ...] = (law.LawPublic(), blackbox.TwoSample())
 UNKNOWN_CHECKS: tuple[Check, ...] = (blackbox.TwoSample(), ends.Pairs(), *bitwise.CHECKS)
+_PUBLIC = ("openai",)  # adapters that send public fields alone
 _VOCAB, _SPECIAL = 1 << 16, 1000  # ids of an unknown vocabulary: some are taken to be there, the first not to be words
 
 
@@ -84,8 +86,10 @@ def _leg(wish: Wish, chosen: Adapter, mode: str) -> Leg:
     if missing := chosen.missing(setup):
         raise VerifyError(missing)
     world = toy.world(toy.pair()) if exact else unknown_world(wish.model)
-    checks = FOREIGN_CHECKS if exact else UNKNOWN_CHECKS
-    return Leg(f"{wish.engine}, {mode}", partial(started, wish.engine, setup), world, checks)
+    checks = PUBLIC_CHECKS if wish.engine in _PUBLIC else FOREIGN_CHECKS
+    return Leg(
+        f"{wish.engine}, {mode}", partial(started, wish.engine, setup), world, checks if exact else UNKNOWN_CHECKS
+    )
 
 
 def toy_files(form: Form, folder: Path, name: str = "spread") -> tuple[str, str]:

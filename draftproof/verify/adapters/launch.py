@@ -83,19 +83,26 @@ class Server:
         Raises:
             EngineError: it ended, or it is not well in time; then it is stopped.
         """
-        wire, over = Wire(self.url, seconds=5.0), time.monotonic() + self._command.patience
+        over = time.monotonic() + self._command.patience
         while time.monotonic() < over:
             if told := self.ended():
                 raise EngineError(told)
-            try:
-                wire.text(self._command.health)
-            except EngineError:
-                time.sleep(_LOOK)
-            else:
+            if self._well():
                 return
+            time.sleep(_LOOK)
         self.stop()
         name, log = self._command.name, self._command.log
         raise EngineError(f"{name} was not well within {self._command.patience:g} s; {log} ends: {tail(log)}")
+
+    def _well(self) -> bool:
+        wire = Wire(self.url, seconds=5.0)
+        try:
+            wire.text(self._command.health)
+        except EngineError:
+            return False
+        finally:
+            wire.close()
+        return True
 
     def stop(self) -> None:
         """End it and what it started, if it still runs."""

@@ -120,7 +120,9 @@ class HttpEngine(OnlySamples):
             raise EngineError(f"{wire.url}/v1/models lists no model") from error
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.shutdown(cancel_futures=True)
+        for wire in self._wires.values():
+            wire.close()
         for stop in self._stops:
             stop()
 

@@ -120,7 +120,7 @@ class VllmAdapter:
     modes: Mapping[str, Mode] = {name: mode for name, (mode, _) in MODES.items()}
 
     def missing(self, setup: Setup) -> str:
-        if setup.url or program(setup.home, setup.options) is not None:
+        if setup.url or interpreter(setup.home, setup.options) is not None:
             return ""
         return f"vLLM is not installed: run {environment.command(NAME)}, or name its interpreter by the option python="
 
@@ -138,7 +138,12 @@ def _starter(setup: Setup, mode: str) -> Callable[[], Running]:
     def begin() -> Running:
         log = setup.home / NAME / f"{mode}.log"
         threads = setup.options.get("threads", "1")
-        environs = {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": threads, "VLLM_NO_USAGE_STATS": "1"}
+        environs = {
+            "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # it would choose cores of its own
+            "VLLM_NO_USAGE_STATS": "1",
+            "OMP_NUM_THREADS": threads,
+        }
         server = launch.start(launch.Command(NAME, lambda port: words(setup, port, mode), log, environment=environs))
         return server.url, server.stop
 
@@ -152,9 +157,11 @@ def words(setup: Setup, port: int, mode: str) -> list[str]:
         model = {"model": setup.draft} if config["method"] == "draft_model" else {}
         config = {**config, **model, "num_speculative_tokens": setup.k}
     options = setup.options
+    python = interpreter(setup.home, options)
+    assert python is not None
     return [
-        str(program(setup.home, options)),
-        *("serve", setup.target, "--host", "127.0.0.1", "--port", str(port), "--dtype", "float32", "--enforce-eager"),
+        *front(python, setup.target),
+        *("--host", "127.0.0.1", "--port", str(port), "--dtype", "float32", "--enforce-eager"),
         *("--max-model-len", options.get("context", "256"), "--max-num-seqs", options.get("slots", "16")),
         *("--generation-config", "vllm", "--served-model-name", "target"),
         *(["--speculative-config", json.dumps(config)] if config else []),
@@ -163,13 +170,22 @@ def words(setup: Setup, port: int, mode: str) -> list[str]:
     ]
 
 
-def program(home: Path, options: Mapping[str, str]) -> Path | None:
-    """The `vllm` command beside the interpreter that is named, or in the environment that was prepared, or in ours."""
-    if "python" in options and not Path(options["python"]).is_file():
-        raise VerifyError(f"python={options['python']} is no file")
-    python = Path(options["python"]) if "python" in options else environment.interpreter(home, NAME, NAME)
-    beside = python.parent / NAME
-    return beside if beside.is_file() else None
+def interpreter(home: Path, options: Mapping[str, str]) -> Path | None:
+    """The one that is named, or of the environment that was prepared, or ours if it holds vLLM."""
+    if "python" not in options:
+        found_one = not environment.missing(home, NAME, NAME)
+        return environment.interpreter(home, NAME, NAME) if found_one else None
+    named = Path(options["python"])
+    if not named.is_file():
+        raise VerifyError(f"python={named} is no file")
+    return named
+
+
+def front(python: Path, model: str) -> list[str]:
+    """How its server is called: `vllm serve`, or the module behind it, since vllm-cpu's command does not start."""
+    if any((python.parent.parent / "lib").glob("python*/site-packages/vllm-[0-9]*.dist-info")):
+        return [str(python.parent / NAME), "serve", model]
+    return [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", model]
 
 
 ADAPTER = VllmAdapter()

@@ -1,4 +1,4 @@
-"""JSON over HTTP, many small requests at a time: one kept connection a thread, of the standard library.
+"""JSON over HTTP, many small requests at a time over connections that are kept, of the standard library.
 
 A toy model answers in a few milliseconds, and tens of thousands of answers are asked for: what a richer client does for
 each of them would take longer than the engine. Knows no engine and no path.
@@ -7,10 +7,9 @@ each of them would take longer than the engine. Knows no engine and no path.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -40,7 +39,7 @@ class Wire:
 
     url: str
     seconds: float = _SECONDS
-    _mine: threading.local = field(default_factory=threading.local)
+    _idle: list[HTTPConnection] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -67,35 +66,36 @@ class Wire:
             raise Refused(f"{self.url}{path} answered {status}: {' '.join(text.split())[:_LONG]}", status)
         return text
 
+    def close(self) -> None:
+        """Let the kept connections go."""
+        while self._idle:
+            self._idle.pop().close()
+
     def _answer(self, path: str, body: bytes | None) -> tuple[int, bytes]:
         """A kept connection that the server closed meanwhile is opened again; a fresh one that breaks is a failure."""
-        kept = getattr(self._mine, "connection", None)
+        kept = self._idle.pop() if self._idle else None
+        connection = kept or self._fresh()
+        headers = {"Content-Type": "application/json"} if body is not None else {}
         try:
-            response = self._asked(kept, path, body)
-        except (ConnectionError, HTTPException, OSError) as error:
-            self._drop()
+            connection.request("GET" if body is None else "POST", urlsplit(self.url).path + path, body, headers)
+            response = connection.getresponse()
+        except (HTTPException, OSError) as error:
+            connection.close()
             if kept is None or isinstance(error, TimeoutError):
                 raise self._gone(error) from error
             return self._answer(path, body)
         try:
             content = response.read()
         except (HTTPException, OSError) as error:
-            self._drop()
+            connection.close()
             raise EngineError(f"{self.url} broke an answer off in the middle ({_why(error)})") from error
+        self._idle.append(connection)
         return response.status, content
 
-    def _asked(self, kept: HTTPConnection | None, path: str, body: bytes | None) -> HTTPResponse:
+    def _fresh(self) -> HTTPConnection:
         parts = urlsplit(self.url)
-        if kept is None:
-            kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-            kept = self._mine.connection = kind(parts.hostname or "", parts.port, timeout=self.seconds)
-        headers = {"Content-Type": "application/json"} if body is not None else {}
-        kept.request("GET" if body is None else "POST", parts.path + path, body, headers)
-        return kept.getresponse()
-
-    def _drop(self) -> None:
-        self._mine.connection.close()
-        self._mine.connection = None
+        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        return kind(parts.hostname or "", parts.port, timeout=self.seconds)
 
     def _gone(self, error: Exception) -> EngineError:
         if isinstance(error, TimeoutError):

@@ -197,6 +197,15 @@ class LawBlock(LawCheck):
         return groups(world, engine, variants, self.length, [p * 3 for p in prompts(world, len(variants))])
 
 
+class LawPublic(LawBlock):
+    """For servers of which no more is known than OpenAI's public fields: temperature and top-p."""
+
+    name = "law/public"
+    claim = "the joint law of three tokens, of which a draft may hold the last two, is the target's"
+    variants = tuple(Params(max_tokens=5, temperature=t, top_p=p) for t, p in ((1.0, 0.5), (0.7, 0.6), (0.5, 0.7)))
+    length = 3
+
+
 class LawTruncated(LawCheck):
     """For real vocabularies: a short list of tokens, so that the joint law has few cells."""
 
