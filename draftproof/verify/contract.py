@@ -31,6 +31,7 @@ class Ability(StrEnum):
     ABORT = "abort"  # a job can be cancelled in mid-flight
     PREEMPT = "preempt"  # the engine can be made to preempt
     PENALTIES = "penalties"  # repetition, presence, frequency
+    REPETITION = "repetition"  # repetition penalty
     LOGIT_BIAS = "logit_bias"
     MIN_TOKENS = "min_tokens"
     MIN_P = "min_p"

@@ -142,6 +142,15 @@ class LawPenalties(LawCheck):
     )
 
 
+class LawRepetition(LawCheck):
+    """For engines that have this penalty and no other."""
+
+    name = "law/repetition"
+    claim = "the repetition penalty counts prompt and output as they stand at every position inside a block"
+    needs = frozenset({Ability.REPETITION})
+    variants = tuple(Params(max_tokens=3, top_k=4, repetition_penalty=r) for r in (1.8, 1.2))
+
+
 class LawFilters(LawCheck):
     name = "law/filters"
     claim = "temperature, top-k, top-p and min-p shape target and draft alike"
