@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from draftproof import __version__
+from draftproof.cli import serve_vllm
 
-COMMANDS = ("generate", "serve", "verify", "bench", "tune", "accept", "distill", "fidelity", "cost")
+COMMANDS = ("generate", "serve", "verify", "bench", "tune", "accept", "audit", "distill", "fidelity", "cost")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,8 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in COMMANDS:
         module = import_module(f"draftproof.cli.{name}")
         module.register(commands)
-    args = parser.parse_args(argv)
-    return _run(args)
+    words = sys.argv[1:] if argv is None else argv
+    return _run(serve_vllm.parsed(words) if serve_vllm.asked(words) else parser.parse_args(words))
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -32,6 +32,9 @@ _DEFAULT_MODEL = "smollm2"
 def register(commands: Any) -> None:
     parser = commands.add_parser("serve", help="answer HTTP requests", description=_WHAT, epilog=_EXAMPLE)
     parser.add_argument("name", nargs="?", metavar="MODEL", help="the same as --model")
+    parser.add_argument(
+        "--engine", choices=("draftproof", "vllm"), default="draftproof", help="vllm: see serve --engine vllm --help"
+    )
     _add_server(parser)
     options.add_model(parser)
     options.add_draft(parser)
