@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from draftproof.verify import toy
-from draftproof.verify.adapters.registry import Adapter, Drafting, Form, Setup, adapter, started
+from draftproof.verify.adapters.registry import Adapter, Drafting, Form, Promise, Setup, adapter, started
 from draftproof.verify.checks import acceptance, bitwise, blackbox, ends, law
 from draftproof.verify.contract import Check, Floats, World
 from draftproof.verify.plan import Leg, VerifyError
@@ -27,12 +27,13 @@ class AcceptanceIfKnown(acceptance.AcceptanceCounts):
 FOREIGN_CHECKS: tuple[Check, ...] = (
     law.LawBlock(),
     *law.CHECKS,
+    law.LawRepetition(),
     AcceptanceIfKnown(),
     *bitwise.CHECKS,
     ends.Pairs(),
     ends.Books(),
-    blackbox.TwoSample(),
 )
+CONTROL_CHECKS: tuple[Check, ...] = (law.LawBlock(), law.LawJoint(), law.LawFilters())
 PUBLIC_CHECKS: tuple[Check, ...] = (law.LawPublic(), blackbox.TwoSample())
 UNKNOWN_CHECKS: tuple[Check, ...] = (blackbox.TwoSample(), ends.Pairs(), *bitwise.CHECKS)
 _PUBLIC = ("openai",)  # adapters that send public fields alone
@@ -86,7 +87,8 @@ def _leg(wish: Wish, chosen: Adapter, mode: str) -> Leg:
     if missing := chosen.missing(setup):
         raise VerifyError(missing)
     world = toy.world(toy.pair()) if exact else unknown_world(wish.model)
-    checks = PUBLIC_CHECKS if wish.engine in _PUBLIC else FOREIGN_CHECKS
+    judged = FOREIGN_CHECKS if chosen.modes[mode].promise is Promise.EXACT else CONTROL_CHECKS
+    checks = PUBLIC_CHECKS if wish.engine in _PUBLIC else judged
     return Leg(
         f"{wish.engine}, {mode}", partial(started, wish.engine, setup), world, checks if exact else UNKNOWN_CHECKS
     )

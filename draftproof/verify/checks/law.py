@@ -22,7 +22,7 @@ from draftproof.verify.stats import Fit, Looks, detectable_tv, goodness_of_fit
 Tokens = tuple[int, ...]
 Cell = tuple[int, Tokens]  # group, output
 LEVELS = {"quick": 4.0, "default": 1.0, "deep": 0.5}
-_CHUNK = 1000  # jobs handed to the engine at a time
+_CHUNK = 250  # jobs handed to the engine at a time
 
 
 class Group(NamedTuple):
