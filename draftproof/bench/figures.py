@@ -15,7 +15,7 @@ from draftproof.bench.groups import Way
 from draftproof.bench.plan import PLAIN, Plan
 from draftproof.bench.prediction import Prediction, predictions
 from draftproof.bench.results import Result, RunRecord
-from draftproof.bench.speedups import ALL, Speedup, Verdict, Why, decode_seconds, pairs, speedups
+from draftproof.bench.speedups import ALL, Speedup, Verdict, Why, ahead, decode_seconds, pairs, speedups
 from draftproof.bench.stats import Ratio, Spread, spread
 from draftproof.bench.workloads import OVERALL
 
@@ -104,7 +104,10 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """`speedups` compare seconds a token behind the first chunk, `end_to_end` those from request to end."""
+    """`speedups` compare seconds a token behind the first chunk, `end_to_end` those from request to end.
+
+    So do `ahead` and `ahead_end_to_end`, the fastest of ours with each mode of other engines.
+    """
 
     plan: Plan
     complete: bool
@@ -119,6 +122,8 @@ class Figures:
     acceptance: tuple[Acceptance, ...]
     staircase: tuple[Passes, ...]
     predictions: tuple[Prediction, ...]
+    ahead: tuple[Speedup, ...] = ()
+    ahead_end_to_end: tuple[Speedup, ...] = ()
 
 
 def figures(result: Result) -> Figures:
@@ -137,6 +142,8 @@ def figures(result: Result) -> Figures:
         acceptance=tuple(acceptances(result.plan, _cells(result))),
         staircase=_staircase(result.runs),
         predictions=predictions(result),
+        ahead=ahead(result, Why.DECODE),
+        ahead_end_to_end=ahead(result, Why.END_TO_END),
     )
 
 

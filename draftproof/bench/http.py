@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 from types import TracebackType
 from typing import Any
@@ -32,12 +32,14 @@ class Pair:
     """Where plain decoding is measured, and where the other configurations; the same server may do both.
 
     `tells` if `server` is told each request's draft length; `ids` if prompts are sent as tokens and not as texts.
+    `more` are fields of every request that only this server knows.
     """
 
     server: Server
     plain: Server
     tells: bool
     ids: bool
+    more: Mapping[str, Any] = field(default_factory=dict)
 
     def of(self, config: Config) -> Server:
         return self.plain if config.name == PLAIN else self.server
@@ -58,6 +60,7 @@ class Pair:
             "stream": True,
             "stream_options": {"include_usage": True, "continuous_usage_stats": True},
             "return_token_ids": True,
+            **self.more,
         }
         if params.seed is not None:
             told["seed"] = params.seed

@@ -30,12 +30,13 @@ DECISION = (
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """One way to decode. `k` 0 is plain decoding."""
+    """One way to decode. `k` 0 is plain decoding. `engine` is "" for ours; others have a draft length of their own."""
 
     name: str
     k: DraftLength
     rule: str
     exact: bool
+    engine: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class PlannedPrompt:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What was asked for. `limit` is the most prompts of a kind, 0 for all."""
+    """What was asked for. `limit` is the most prompts of a kind, 0 for all. `others` are modes of other engines."""
 
     ks: tuple[DraftLength, ...]
     rules: tuple[str, ...] = ("block",)
@@ -66,6 +67,7 @@ class Wish:
     seed: int = 1
     ignore_eos: bool = False
     load: Load = Load()  # noqa: RUF009
+    others: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ def plan_of(
         RequestError: nothing can be measured like that; the message names the fix.
     """
     _check(wish)
-    ways = configs(wish.ks, wish.rules)
+    ways = (*configs(wish.ks, wish.rules), *(other(*named) for named in wish.others))
     chosen = tuple(_planned(p, encode(p.text), wish, context) for p in choice(prompts, wish.limit, wish.seed))
     return Plan(
         **made,
@@ -182,6 +184,11 @@ def configs(ks: Sequence[DraftLength], rules: Sequence[str]) -> tuple[Config, ..
         )
     made = [Config(_name(k, rule), k, rule, rule in RULES) for rule in rules for k in ks]
     return (Config(PLAIN, 0, "block", True), *made)
+
+
+def other(engine: str, mode: str) -> Config:
+    """A mode of another engine, as a configuration."""
+    return Config(f"{engine} {mode}", 0, "block", True, engine)
 
 
 def _name(k: DraftLength, rule: str) -> str:

@@ -81,15 +81,17 @@ _MEASURES: dict[Why, Callable[[RequestRecord], float | None]] = {
 }
 
 
-def pairs(result: Result, config: str, batch: int, why: Why = Why.DECODE) -> list[Pair]:
+def pairs(result: Result, config: str, batch: int, why: Why = Why.DECODE, base: str = PLAIN) -> list[Pair]:
     """Of all groups that ran under both. A prompt that has no seconds a token under one of them makes no pair."""
-    return list(_pairs(result, config, batch, _MEASURES[why]))
+    return list(_pairs(result, (base, config), batch, _MEASURES[why]))
 
 
-def _pairs(result: Result, config: str, batch: int, measure: Callable[[RequestRecord], float | None]) -> Iterator[Pair]:
+def _pairs(
+    result: Result, names: tuple[str, str], batch: int, measure: Callable[[RequestRecord], float | None]
+) -> Iterator[Pair]:
     runs = {(run.group, run.config): run for run in result.runs}
     for number, group in enumerate(result.plan.groups):
-        sides = [runs.get((number, name)) for name in (PLAIN, config)]
+        sides = [runs.get((number, name)) for name in names]
         if group.batch != batch or sides[0] is None or sides[1] is None:
             continue
         for index, a, b in zip(group.prompts, sides[0].requests, sides[1].requests, strict=True):
@@ -115,6 +117,31 @@ def speedups(result: Result, why: Why = Why.DECODE) -> tuple[Speedup, ...]:
                     if mine:
                         found.append(_speedup(mine, config.name, batch, kind, length, result))
     return tuple(found)
+
+
+def ahead(result: Result, why: Why) -> tuple[Speedup, ...]:
+    """How many times as fast the fastest of our own configurations is as each of the other engines': `kind` names ours.
+
+    Empty without other engines. Ours is picked from the same data, which its intervals do not know.
+    """
+    ours, others = ([c.name for c in result.plan.configs if bool(c.engine) is foreign] for foreign in (False, True))
+    found = []
+    for batch in result.plan.batches if others else ():
+        rated = {name: _rate(result, name, batch) for name in ours}
+        best = max(rated, key=lambda name: rated[name])
+        for name in others:
+            every = pairs(result, best, batch, why, base=name)
+            if every:
+                found.append(_speedup(every, name, batch, best, ALL, result))
+    return tuple(found)
+
+
+def _rate(result: Result, config: str, batch: int) -> float:
+    """Tokens a second of requests one by one, from request to end."""
+    every = [
+        q for r in result.runs if r.config == config and result.plan.groups[r.group].batch == batch for q in r.requests
+    ]
+    return sum(q.tokens for q in every) / sum(q.end for q in every) if every else 0.0
 
 
 def _speedup(mine: list[Pair], config: str, batch: int, kind: str, length: str, result: Result) -> Speedup:

@@ -26,6 +26,7 @@ def summary(figures: Figures) -> dict[str, Any]:
         "notes": list(figures.notes),
         "decision": plan.decision,
         "speedup": {"batch": first, **by_batch[str(first)], "by_batch": by_batch},
+        **({"ahead": _ahead(figures)} if figures.ahead_end_to_end else {}),
         "load": {"way": plan.load.way.value, "batches": {str(b): plan.load.called(b) for b in plan.batches}},
         "configs": [asdict(c) for c in plan.configs],
         "seconds": _by_cell(figures.parts),
@@ -59,6 +60,16 @@ def _speedup(figures: Figures, batch: int) -> dict[str, Any]:
         "by_kind": {kind: rows(kind, ALL) for kind in kinds},
         "by_length": {length: rows(OVERALL, length) for length in lengths},
     }
+
+
+def _ahead(figures: Figures) -> dict[str, dict[str, Any]]:
+    """By batch size and mode of another engine: how many times as fast the fastest of ours is, which `ours` names."""
+    found: dict[str, dict[str, Any]] = {}
+    behind = {(r.batch, r.config): _row(r) for r in figures.ahead}
+    for row in figures.ahead_end_to_end:
+        told = {"ours": row.kind, "decode": behind.get((row.batch, row.config)), "end_to_end": _row(row)}
+        found.setdefault(str(row.batch), {})[row.config] = told
+    return found
 
 
 def _row(row: Speedup) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
@@ -28,7 +29,7 @@ from draftproof.bench.results import Result, Results
 from draftproof.bench.runner import EngineRunner
 from draftproof.bench.summary import summary
 from draftproof.bench.workloads import BUILT_IN, Prompt, read_prompts
-from draftproof.cli import bench_server, options
+from draftproof.cli import bench_engines, bench_server, options
 from draftproof.cli.bench_display import display
 from draftproof.drafts import DRAFTS
 from draftproof.engine import Engine
@@ -48,6 +49,7 @@ def register(commands: Any) -> None:
     _add_ways(parser)
     options.add_workload(parser)
     bench_server.add_options(parser)
+    bench_engines.add_options(parser)
     _add_files(parser)
     parser.add_argument("--out", metavar="FILE", help="result file, JSON lines (default: bench-DATE.jsonl here)")
     parser.add_argument("--resume", action="store_true", help="go on with the result file of --out")
@@ -105,7 +107,9 @@ def _prepared(
     """The model of this process, and the plan for it."""
     engine = options.load_engine(args, err, max(16, *wish.batches), "auto" if "auto" in wish.ks else None)
     plan, sources = plan_for(wish, prompts, engine)
-    yield plan, sources, EngineRunner(engine)
+    threads = int(str(engine.settings.get("threads", 0))) or os.cpu_count() or 1
+    with bench_engines.beside(args, plan, EngineRunner(engine), threads, engine.context) as runner:
+        yield plan, sources, runner
 
 
 def run_show(args: argparse.Namespace) -> int:
@@ -150,6 +154,7 @@ def _wish(args: argparse.Namespace) -> Wish:
         seed=args.seed,
         ignore_eos=args.ignore_eos,
         load=load,
+        others=bench_engines.chosen(args),
     )
 
 
@@ -176,6 +181,7 @@ def number(word: str, option: str) -> int:
 def _check(args: argparse.Namespace, wish: Wish) -> None:
     """What can be refused before a model is loaded or a server is asked."""
     bench_server.check(args)
+    bench_engines.check(args)
     configs(wish.ks, wish.rules)
     check_draft(args.draft)
     if args.resume and not args.out:

@@ -86,7 +86,7 @@ def test_filters_of_llama_server_are_named_in_their_order(make: Make) -> None:
         [Job((5,), Params(max_tokens=1), seed=1), Job((6,), Params(max_tokens=1, top_k=3, min_p=0.1), seed=1)]
     )
     by_prompt = {body["prompt"][0]: body["samplers"] for body in fake.asked}
-    assert by_prompt == {5: ["temperature"], 6: ["temperature", "top_k", "min_p"]}
+    assert by_prompt == {5: ["penalties", "temperature"], 6: ["penalties", "temperature", "top_k", "min_p"]}
 
 
 def test_a_stop_token_ends_vllms_output_before_itself(make: Make) -> None:

@@ -94,6 +94,7 @@ def _sections(figures: Figures, result: Result) -> list[Section]:
     batches = figures.plan.batches
     return [
         *(_speedups(figures, b) for b in batches),
+        *([Section("Beside other engines", "", made, [])] if (made := every_batch(tables.ahead, figures)) else []),
         Section(
             "Where a step goes",
             "",

