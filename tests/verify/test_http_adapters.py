@@ -159,13 +159,13 @@ def test_unknown_words_are_no_tokens(make: Make, tmp_path: Path) -> None:
 
 def _concluded(engine: HttpEngine, seed: int) -> Overall:
     """Seeds of the fake are independent, so an honest run fails by chance once in a million (alpha)."""
-    budget = Budget(tv=0.15, level="quick", seed=seed)
+    budget = Budget(tv=0.04, level="quick", seed=seed)
     leg = Leg("fake", lambda: engine, WORLD, (LawBlock(),))
     return conclude(run_plan([leg], budget), budget).verdict
 
 
 def test_a_good_server_is_exact_and_bad_ones_are_not(make: Make) -> None:
-    """A target at another temperature is 0.5 and more away from its law; 0.6 is what these sample sizes must show."""
+    """Greedy text is more than 0.9 away from its law; 0.32 is what these sample sizes must show, at 0.99."""
     assert _concluded(make("vllm")[0], 1) is Overall.EXACT
     assert _concluded(make("vllm", fault="greedy")[0], 1) is Overall.NOT_EXACT
     assert _concluded(make("vllm", fault="silent")[0], 1) is Overall.UNTESTED
@@ -209,10 +209,10 @@ def test_a_model_without_exact_laws_is_compared_with_itself(make: Make, tmp_path
 
 
 def test_a_server_of_public_fields_is_asked_for_nothing_else(make: Make, tmp_path: Path) -> None:
-    """No top-k: a server that ignored it would be accused of another law. False alarm 1e-6, TV 0.2 seen."""
+    """No top-k: a server that ignored it would be accused of another law. False alarm 1e-6, TV 0.32 seen."""
     engine, fake = make("openai")
     (leg,) = foreign.legs(foreign.Wish("openai", tmp_path, tmp_path, url=fake.url, options={"plain_url": fake.url}))
-    ran = run_plan([replace(leg, engine=lambda: engine, checks=leg.checks[:1])], Budget(tv=0.2, level="quick"))
+    ran = run_plan([replace(leg, engine=lambda: engine, checks=leg.checks[:1])], Budget(tv=0.04, level="quick"))
     assert ran.entries[0].result.verdict is Verdict.HOLDS
     assert {n for body in fake.asked for n in body} <= {
         *("model", "prompt", "max_tokens", "temperature", "top_p", "seed", "logprobs", "return_token_ids")

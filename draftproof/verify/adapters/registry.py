@@ -102,14 +102,18 @@ MODULES = {  # name on the command line -> module here that holds its ADAPTER
 
 
 def adapter(name: str) -> Adapter:
-    """The adapter of a name.
+    """The adapter of a name, or of a user's module, which has a dot in its name.
 
     Raises:
         VerifyError: there is none.
     """
-    if name not in MODULES:
-        raise VerifyError(f"no engine is called {name!r}: give draftproof, {', '.join(MODULES)}")
-    found: Adapter = import_module(f"{__package__}.{MODULES[name]}").ADAPTER
+    if name not in MODULES and "." not in name:
+        raise VerifyError(f"no engine is called {name!r}: give draftproof, {', '.join(MODULES)}, or a module of yours")
+    module = f"{__package__}.{MODULES[name]}" if name in MODULES else name
+    try:
+        found: Adapter = import_module(module).ADAPTER
+    except (AttributeError, ModuleNotFoundError) as error:
+        raise VerifyError(f"{module} has no ADAPTER that could be loaded: {error}") from error
     return found
 
 
