@@ -110,10 +110,14 @@ def beside(args: argparse.Namespace, plan: Plan, ours: Runner, threads: int, con
     Raises:
         RequestError: one is not there, has no model, or does not start.
     """
+    if not args.engine:
+        yield ours
+        return
     from draftproof.bench.side import SideBySide
+    from draftproof.verify.adapters import launch
 
     sides: dict[str, Side] = {}
-    with ExitStack() as started:
+    with launch.ending_with_us(), ExitStack() as started:
         for each in chosen(args):
             try:
                 setup = _setup(args, each, plan, threads, context)

@@ -9,18 +9,16 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import signal
-import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from draftproof.model.fetch import cache_dir
 from draftproof.types import RequestError
+from draftproof.verify.adapters import launch
 from draftproof.verify.contract import EngineError
 from draftproof.verify.plan import VerifyError
 
@@ -68,16 +66,14 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
 def run(args: argparse.Namespace) -> int:
     console = Console(highlight=False)
     try:
-        return _run(args, console)
+        with launch.ending_with_us():
+            return _run(args, console)
     except (VerifyError, EngineError) as error:
         raise RequestError(str(error)) from error
 
 
 def _run(args: argparse.Namespace, console: Console) -> int:
-    from draftproof.verify.adapters import launch
-
     command = _command(args)
-    before = signal.signal(signal.SIGTERM, _leave)  # which ends vLLM as well
     with console.status(f"vLLM starts, its log is {command.log}") if console.is_terminal else nullcontext():
         server = launch.start(command, args.port)
     try:
@@ -89,15 +85,10 @@ def _run(args: argparse.Namespace, console: Console) -> int:
         return status if status >= 0 else 128 - status
     finally:
         server.stop()
-        signal.signal(signal.SIGTERM, before)
 
 
-def _leave(*_: object) -> None:
-    sys.exit(0)
-
-
-def _command(args: argparse.Namespace) -> Any:
-    from draftproof.verify.adapters import environment, launch, vllm
+def _command(args: argparse.Namespace) -> launch.Command:
+    from draftproof.verify.adapters import environment, vllm
 
     options = {"python": args.python} if args.python else {}
     python = vllm.interpreter(cache_dir() / "engines", options)
@@ -138,7 +129,6 @@ def _speculation(args: argparse.Namespace) -> list[str]:
 def _verified(args: argparse.Namespace, url: str) -> int:
     """The quick verify's exit status, against a copy without speculation that is started beside it and ended."""
     from draftproof.cli import main
-    from draftproof.verify.adapters import launch
 
     told = {"advice": None, "passed": without(args.passed), "host": "127.0.0.1"}
     plain = _command(argparse.Namespace(**{**vars(args), **told}))

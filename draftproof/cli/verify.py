@@ -95,7 +95,8 @@ def run(args: argparse.Namespace) -> int:
     if not out.is_terminal:
         out.width = 120  # a log has no width of its own
     try:
-        return _run(args, out, err)
+        with verify_engine.ending(args):
+            return _run(args, out, err)
     except VerifyError as error:
         raise RequestError(str(error)) from error
 

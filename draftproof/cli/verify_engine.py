@@ -6,6 +6,7 @@ Knows no engine: `verify.foreign` says what is checked, `verify.adapters` how an
 from __future__ import annotations
 
 import argparse
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,13 @@ def check(args: argparse.Namespace) -> None:
         raise RequestError("--plain-url is the control of --url: with --launch it is started as well")
     if args.k is not None and args.k < 1:
         raise RequestError(f"--k {args.k}: give at least 1")
+
+
+def ending(args: argparse.Namespace) -> AbstractContextManager[None]:
+    """Where a server is started, it is ended with us."""
+    from draftproof.verify.adapters import launch
+
+    return launch.ending_with_us() if args.launch else nullcontext()
 
 
 def legs(args: argparse.Namespace, cache: Path) -> list[Leg]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -119,3 +120,20 @@ def test_whose_words_they_are() -> None:
     assert not serve_vllm.asked(["verify", "--engine", "vllm"])
     kept = serve_vllm.without(["-a", "--speculative-config", "{}", "--b=1", "-sc", "x", "--speculative-config={}", "c"])
     assert kept == ["-a", "--b=1", "c"]
+
+
+def test_ending_us_ends_vllm(tmp_path: Path) -> None:
+    told = ["--python", interpreter(tmp_path), "--port", "0", "--log", str(tmp_path / "serve.log")]
+    command = [sys.executable, "-m", "draftproof", "serve", "m", "--engine", "vllm", *told]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as ours:
+        assert ours.stdout is not None
+        assert ours.stdout.readline().startswith("listening")
+        theirs = [e.name for e in Path("/proc").iterdir() if e.name.isdecimal() and str(tmp_path / "note") in _words(e)]
+        ours.terminate()
+        assert ours.wait(30) == 128 + signal.SIGTERM
+    assert theirs
+    assert not any(str(tmp_path / "note") in _words(Path("/proc") / pid) for pid in theirs)
+
+
+def _words(entry: Path) -> str:
+    return _line(entry).decode(errors="replace")

@@ -10,8 +10,10 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -114,6 +116,20 @@ class Server:
                     self._process.wait(_FAREWELL)
                 except subprocess.TimeoutExpired:
                     continue
+
+
+@contextmanager
+def ending_with_us() -> Iterator[None]:
+    """Within it a SIGTERM ends us in order, and so the servers that we started. For the main thread."""
+
+    def leave(*_: object) -> None:
+        sys.exit(128 + signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def start(command: Command, port: int = 0) -> Server:
