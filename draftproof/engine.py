@@ -42,7 +42,7 @@ class Event:
     """What became final for one request in a step. The last event of a request carries its Output.
 
     `pieces[i]` is the text that token i completes. `text` is all of them, and at the very end what an incomplete
-    character leaves.
+    character leaves. The first event of a request carries its `prompt_logprobs`.
     """
 
     request: int
@@ -51,6 +51,7 @@ class Event:
     pieces: tuple[str, ...] = ()
     text: str = ""
     logprobs: tuple[TokenLogprob, ...] = ()
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
     output: Output | None = None
 
 
@@ -60,7 +61,9 @@ class _Live:
 
     job: Job
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    ending: tuple[TokenLogprob, ...] = ()
     tokens_out: int = 0
+    scores_out: int = 0
 
 
 class Engine:
@@ -149,6 +152,7 @@ class Engine:
             live.job.sequence.steps.append(_trace(live, origin, run, proposed, len(items), seconds))
             if run is not None:
                 live.logprobs.extend(run.logprobs)
+                live.ending = run.ending
                 self._lengths.observe(live.job.sequence, run)
         events = [self._event(live, run) for live, run in zip(lives, done.runs, strict=True) if run is not None]
         late.mark("other")
@@ -168,6 +172,7 @@ class Engine:
     def _release(self, live: _Live, tokens: int, output: Output | None = None) -> Event:
         first, live.tokens_out = live.tokens_out, tokens
         sequence, ending = live.job.sequence, live.job.ending
+        scored, live.scores_out = live.scores_out, len(sequence.scores)
         end = ending.end(tokens) if output is None else len(ending.text)
         return Event(
             request=sequence.request.id,
@@ -176,6 +181,7 @@ class Engine:
             pieces=tuple(ending.text[ending.end(i) : ending.end(i + 1)] for i in range(first, tokens)),
             text=ending.text[ending.end(first) : end],
             logprobs=tuple(live.logprobs[first:tokens]),
+            prompt_logprobs=tuple(sequence.scores[scored:]),
             output=output,
         )
 
@@ -188,8 +194,7 @@ class Engine:
         self.scheduler.remove(sequence)
         self.proposer.forget(sequence.request.id)
         self._lengths.forget(sequence.request.id)
-        count = len(sequence.kinds)
-        asked = sequence.request.params.logprobs is not None
+        count, params = len(sequence.kinds), sequence.request.params
         output = Output(
             request=sequence.request.id,
             prompt=sequence.request.prompt,
@@ -198,7 +203,9 @@ class Engine:
             text=live.job.ending.text,
             finish=finish,
             error=error,
-            logprobs=tuple(live.logprobs[:count]) if asked else None,
+            logprobs=tuple(live.logprobs[:count]) if params.logprobs is not None else None,
+            prompt_logprobs=tuple(sequence.scores) if params.prompt_logprobs is not None else None,
+            ending=live.ending,
             steps=trim(sequence.steps, count),
         )
         return self._post(self._release(live, count, output))

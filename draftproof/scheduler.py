@@ -14,7 +14,9 @@ from typing import NamedTuple
 from draftproof.kv.pages import PagePool
 from draftproof.kv.table import PageTable
 from draftproof.length.base import LengthPolicy
-from draftproof.types import Kind, Request, RequestError, StepTrace
+from draftproof.types import Kind, Request, RequestError, StepTrace, TokenLogprob
+
+_MOST_SCORED = 128  # rows of logits a step for tokens of prompts: 25 MB of them with 49,152 tokens
 
 
 @dataclass(slots=True, eq=False)
@@ -26,6 +28,7 @@ class Sequence:
     tokens: list[int] = field(default_factory=list)
     kinds: list[Kind] = field(default_factory=list)  # one for each emitted token
     steps: list[StepTrace] = field(default_factory=list)
+    scores: list[TokenLogprob] = field(default_factory=list)  # of the prompt, from its second token on, where asked for
 
     def __post_init__(self) -> None:
         self.tokens = list(self.request.prompt)
@@ -33,6 +36,12 @@ class Sequence:
     @property
     def output(self) -> list[int]:
         return self.tokens[len(self.request.prompt) :]
+
+    @property
+    def unscored(self) -> int:
+        """Tokens of the prompt whose log-probabilities are asked for and not known yet."""
+        asked = self.request.params.prompt_logprobs is not None
+        return len(self.request.prompt) - 1 - len(self.scores) if asked else 0
 
 
 class Item(NamedTuple):
@@ -55,6 +64,12 @@ class Item(NamedTuple):
     @property
     def decodes(self) -> bool:
         return self.end == len(self.sequence.tokens)
+
+    @property
+    def scored(self) -> int:
+        """Rows, of the last ones that do not decode, whose logits are read for log-probabilities of the prompt."""
+        known = len(self.sequence.scores)  # row i scores token i + 1
+        return max(0, min(self.end - known, self.sequence.unscored))
 
 
 class Limits(NamedTuple):
@@ -110,31 +125,40 @@ class Scheduler:
             preempted.append(self._preempt())
 
     def _items(self) -> tuple[list[Item], int]:
-        """Sequences in turn while the row budget lasts; the one that is left out comes first next time."""
-        budget, items = self._limits.rows, list[Item]()
+        """Sequences in turn while the row budget lasts; the first that is left out comes first next time.
+
+        Only those that score a prompt are left out, and others go on, once the step has no more rows of logits for it.
+        """
+        budget, room = self._limits.rows, _MOST_SCORED
+        items, left = list[Item](), list[int]()
         first = bisect_left(self.running, self._turn, key=lambda s: s.request.id)
         for sequence in [*self.running[first:], *self.running[:first]]:
-            item = self._item(sequence, budget)
+            if sequence.unscored and room < self._limits.min_rows:
+                left.append(sequence.request.id)
+                continue
+            item = self._item(sequence, budget, room if sequence.unscored else len(sequence.tokens))
             if item is None:
-                return items, sequence.request.id
+                left.append(sequence.request.id)
+                break
             budget -= self.rows(item)
+            room -= item.scored
             items.append(item)
-        return items, 0
+        return items, left[0] if left else 0
 
-    def _item(self, sequence: Sequence, budget: int) -> Item | None:
+    def _item(self, sequence: Sequence, budget: int, most: int) -> Item | None:
         if sequence.kinds and sequence.table.length < len(sequence.tokens) - 1:
             return self._reread(sequence, budget)
-        return self._onward(sequence, budget)
+        return self._onward(sequence, budget, most)
 
-    def _onward(self, sequence: Sequence, budget: int) -> Item | None:
-        """A prompt that is read, or a sequence that decodes as it did in the step before."""
+    def _onward(self, sequence: Sequence, budget: int, most: int) -> Item | None:
+        """A prompt that is read, `most` tokens of it, or a sequence that decodes as it did in the step before."""
         total, least = len(sequence.tokens), self._limits.min_rows
         k = self._draft_length(sequence)
         start = max(0, min(sequence.table.length, total - least if k + 1 < least else total - 1))
         whole = Item(sequence, start, total, k, sequence.request.nodes if k else 0)
-        if self.rows(whole) <= budget:
+        if self.rows(whole) <= budget and total - start <= most:
             return whole
-        end = min(start + budget, total - least)  # the rest is a chunk too: a decode step is never cut
+        end = min(start + min(budget, most), total - least)  # the rest is a chunk too: a decode step is never cut
         return Item(sequence, start, end, 0) if end - start >= least else None
 
     def _reread(self, sequence: Sequence, budget: int) -> Item | None:

@@ -17,11 +17,12 @@ from draftproof import tree
 from draftproof.accept import ProposerError, Rows
 from draftproof.draft.base import Ask, Proposer, Seen
 from draftproof.kv.table import reserve
-from draftproof.law import LawMaker, LawRows, log_softmax, top_k
+from draftproof.law import LawMaker, LawRows
 from draftproof.model.base import TargetModel
 from draftproof.noise import Noise, StepNoise
 from draftproof.scheduler import Item
 from draftproof.scheduler import Sequence as Running
+from draftproof.scores import fault, prompt_scores, score
 from draftproof.stops import Ending
 from draftproof.types import Chunk, Draft, Finish, Floats, Kind, Law, RequestError, Run, TokenLogprob, Verdict
 from draftproof.watch import Stopwatch
@@ -71,16 +72,20 @@ def decode_step(
         watch.mark("kv")
         out = target.forward(chunks)  # one ragged pass, k + 1 rows a decoding sequence
         watch.mark("verify")
-        logits = _split(out.logits, [c.wanted for c in chunks])
+        wanted = _split(out.logits, [c.wanted for c in chunks])
+        logits = [rows[item.scored :] for item, rows in zip(items, wanted, strict=True)]
         laws = [_laws(*work) for work in zip(jobs, drafts, logits, strict=True)]
-        verdicts = [_judge(*work) for work in zip(items, jobs, drafts, noises, laws, strict=True)]
+        faults = [fault(*work) for work in zip(items, wanted, strict=True)]
+        verdicts = [_judge(*work) for work in zip(items, jobs, drafts, noises, laws, faults, strict=True)]
         runs = [_cut(*work) for work in zip(jobs, drafts, verdicts, laws, logits, strict=True)]
+        scores = [prompt_scores(*work) for work in zip(items, wanted, runs, strict=True)]
         paths = [_path(*work) for work in zip(drafts, verdicts, runs, strict=True)]
         watch.mark("accept")
         _gather(items, paths, target)
         slots.commit([_committed(item, run) for item, run in zip(items, runs, strict=True)])
-    for item, run in zip(items, runs, strict=True):
+    for item, run, scored in zip(items, runs, scores, strict=True):
         _append(item.sequence, run)
+        item.sequence.scores.extend(scored)
     watch.mark("kv")
     proposer.observe(_seen(items, chunks, paths, runs, out.hidden))
     watch.mark("draft")
@@ -156,7 +161,7 @@ def _rows(item: Item, draft: Draft, least: int) -> list[int]:
 
 def _chunk(item: Item, draft: Draft, rows: Sequence[int]) -> Chunk:
     fed = item.end - item.start
-    wanted = len(rows) - fed + 1 if item.decodes else 0
+    wanted = item.scored + (len(rows) - fed + 1 if item.decodes else 0)
     chain = Chunk(tuple(rows), item.start, item.sequence.table.pages, wanted)
     if draft.parents in ((), tuple(range(len(draft.tokens)))):  # a tree that came out as a chain needs no mask
         return chain
@@ -173,10 +178,12 @@ def _laws(job: Job, draft: Draft, logits: Floats) -> LawRows:
     return LawRows(job.laws, logits, job.sequence.request.prompt, job.sequence.output, draft.tokens, draft.parents)
 
 
-def _judge(item: Item, job: Job, draft: Draft, noise: StepNoise, laws: LawRows) -> Verdict | str | None:
+def _judge(
+    item: Item, job: Job, draft: Draft, noise: StepNoise, laws: LawRows, fault: str | None
+) -> Verdict | str | None:
     """The rule's verdict, or why there is none. Changes nothing, so that the step can still fail as a whole."""
-    if not item.decodes:
-        return None
+    if fault is not None or not item.decodes:
+        return fault
     if draft.error is not None:
         return draft.error
     try:
@@ -206,6 +213,7 @@ def _cut(job: Job, draft: Draft, verdict: Verdict | str | None, laws: LawRows, l
         kept=cut.kept,
         finish=cut.finish,
         logprobs=tuple(_logprobs(job, (logits[n] for n in (0, *nodes)), tokens[:new])),
+        ending=tuple(_ending(job, logits, (0, *nodes)[new:], tokens[new:]) if cut.finish is Finish.STOP else ()),
         tv=job.rule.tv(laws, draft, verdict._replace(accepted=accepted)),
         numerical=verdict.numerical and whole,
     )
@@ -244,10 +252,15 @@ def _logprobs(job: Job, rows: Iterable[Floats], tokens: Sequence[int]) -> Iterat
     if wanted is None:
         return
     for row, token in zip(rows, tokens, strict=False):
-        logs = log_softmax(row)
-        top = top_k(logs, min(wanted, len(logs))) if wanted else ()
-        best = sorted(((int(t), float(logs[t])) for t in top), key=lambda entry: -entry[1])
-        yield TokenLogprob(token, float(logs[token]), tuple(best))
+        yield score(row, token, wanted)
+
+
+def _ending(job: Job, logits: Floats, rows: Sequence[int], behind: Sequence[int]) -> Iterator[TokenLogprob]:
+    """Of the stop token that ended the output, whose row is the first behind it."""
+    request = job.sequence.request
+    wanted = request.params.prompt_logprobs
+    if wanted is not None and behind and behind[0] in request.stop_ids:
+        yield score(logits[rows[0]], behind[0], wanted)
 
 
 def _committed(item: Item, run: Run | None) -> int:

@@ -39,6 +39,8 @@ class Ending:
 
     def push(self, tokens: Sequence[int]) -> Cut:
         """Add a step's tokens; those after the first stop are dropped."""
+        if self._limit == 0:
+            return self._end(Finish.LENGTH)
         for token in tokens:
             if token in self._stop_ids:
                 return self._end(Finish.STOP)

@@ -136,6 +136,7 @@ class Run:
     finish: Finish | None = None
     error: str | None = None
     logprobs: tuple[TokenLogprob, ...] = ()
+    ending: tuple[TokenLogprob, ...] = ()  # see Output
     tv: float = 0.0  # exact TV that a lossy rule caused; 0 for exact rules
     numerical: bool = False  # see Verdict
 
@@ -160,7 +161,8 @@ class SamplingParams:
     `k` is the draft length (0 is plain decoding, None the engine's default, "auto" what is expected to be fastest, anew
     in each step, which needs an engine that was loaded with k="auto"); `rule` an exact rule of `accept.py`,
     or a lossy rule of `lossy.py` with its parameter ("lenience:1.5"). `seed` None draws one from the system.
-    `logprobs` is the number of alternatives to report with each emitted token (None: report nothing).
+    `logprobs` is the number of alternatives to report with each emitted token (None: report nothing), and
+    `prompt_logprobs` with each token of the prompt but the first; with it `max_tokens` may be 0: the prompt is scored.
     """
 
     temperature: float = 1.0
@@ -178,6 +180,7 @@ class SamplingParams:
     ignore_eos: bool = False
     seed: int | None = None
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
     k: DraftLength | None = None
     rule: str = "block"
 
@@ -199,17 +202,20 @@ class SamplingParams:
 
     def _check_limits(self) -> None:
         low, high = self.min_tokens, self.max_tokens
-        _check(_whole(high) and high >= 1, "max_tokens", high, "give a whole number >= 1")
+        least = 1 if self.prompt_logprobs is None else 0
+        _check(_whole(high) and high >= least, "max_tokens", high, f"give a whole number >= {least}")
         _check(_whole(low) and 0 <= low <= high, "min_tokens", low, f"give a whole number from 0 to max_tokens={high}")
         _check(not isinstance(self.stop, str), "stop", self.stop, "give a list of strings")
         for text in self.stop:
             _check(isinstance(text, str) and text != "", "stop", text, "a stop string must not be empty; leave it out")
         for token in self.stop_token_ids:
             _check(_whole(token) and token >= 0, "stop_token_ids", token, "give token ids >= 0")
-        s, k, n = self.seed, self.k, self.logprobs
+        s, k = self.seed, self.k
         _check(s is None or (_whole(s) and 0 <= s < 2**64), "seed", s, "give a whole number from 0 to 2**64 - 1")
         _check(k is None or k == "auto" or (_whole(k) and 0 <= k <= MOST_K), "k", k, f"give 0 to {MOST_K}, or auto")
-        _check(n is None or (_whole(n) and 0 <= n <= 100), "logprobs", n, "give a whole number from 0 to 100")
+        for name in ("logprobs", "prompt_logprobs"):
+            n = getattr(self, name)
+            _check(n is None or (_whole(n) and 0 <= n <= 100), name, n, "give a whole number from 0 to 100")
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +288,11 @@ class StepTrace:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What `generate` returns and what a stream's last event carries."""
+    """What `generate` returns and what a stream's last event carries.
+
+    `prompt_logprobs[i]` is of prompt token i + 1. `ending` is of the EOS or stop token that ended the output, if there
+    was one and prompt_logprobs were asked for; the token itself is none of the output.
+    """
 
     request: int
     prompt: tuple[int, ...]
@@ -292,4 +302,6 @@ class Output:
     finish: Finish
     error: str | None = None
     logprobs: tuple[TokenLogprob, ...] | None = None
+    prompt_logprobs: tuple[TokenLogprob, ...] | None = None
+    ending: tuple[TokenLogprob, ...] = ()
     steps: tuple[StepTrace, ...] = ()

@@ -28,7 +28,8 @@ ALLOWED: dict[str, set[str]] = {
     "lossy": {*CORE, "accept"},
     "stats": {"types", "watch"},
     "scheduler": {"types", "kv", "length.base"},
-    "step": {*CORE, "tree", "law", "accept", "stops", "scheduler", "kv", "draft.base", "model.base", "watch"},
+    "scores": {"types", "law", "scheduler"},
+    "step": {*CORE, "tree", "law", "accept", "stops", "scheduler", "scores", "kv", "draft.base", "model.base", "watch"},
     "admission": {"types", "accept", "lossy", "nodes", "step", "text", "length.goodput", "model.base"},
     "engine": {
         *CORE,

@@ -266,8 +266,8 @@ class StandingTurn(Scheduler):
 class Crumbs(Scheduler):
     """The rest of a prompt may be too short for a chunk."""
 
-    def _item(self, sequence: Sequence, budget: int) -> Item | None:
-        item = super()._item(sequence, budget)
+    def _item(self, sequence: Sequence, budget: int, most: int) -> Item | None:
+        item = super()._item(sequence, budget, most)
         if item is None or item.decodes:
             return item
         return item._replace(end=min(item.start + budget, len(sequence.tokens) - 1))

@@ -19,15 +19,21 @@ from draftproof.text import TokenBytes
 from draftproof.types import Output, TokenLogprob
 
 Json = dict[str, Any]
+_LEAST_LOGPROB = -9999.0  # as vLLM writes an impossible token
 
 
 class Part(NamedTuple):
-    """A stretch of one choice. `start`: characters before it, an echo included; `finish` is empty until the last."""
+    """A stretch of one choice. `start`: characters before it, an echo included; `finish` is empty until the last.
+
+    `echo` are the pieces of the prompt that its text begins with; `logprobs` those of the prompt's tokens and the
+    part's own, and at last that of a stop token, as far as they are asked for.
+    """
 
     choice: int
     start: int
     text: str
     tokens: tuple[int, ...]
+    echo: tuple[str, ...]
     pieces: tuple[str, ...]
     logprobs: tuple[TokenLogprob, ...]
     finish: str = ""
@@ -63,17 +69,18 @@ class Answer:
         """The parts that an event brings: none if nothing of it can be seen."""
         choice = self._choices[index]
         first = not choice.started
-        echo = self._plan.echoes[index] if first else ""
+        echo = self._plan.echoes[index] if first else ()
         output = event.output
         if not (first or event.tokens or event.text or output is not None):
             return
         part = Part(
             choice=index,
             start=choice.length,
-            text=echo + event.text,
+            text="".join((*echo, event.text)),
             tokens=event.tokens,
+            echo=echo,
             pieces=event.pieces,
-            logprobs=event.logprobs,
+            logprobs=(*event.prompt_logprobs, *event.logprobs, *(output.ending if output is not None else ())),
             finish=str(output.finish) if output is not None else "",
             first=first,
         )
@@ -168,26 +175,37 @@ class Answer:
     def _logprobs(self, part: Part) -> Json:
         if self._plan.chat:
             return {"content": [self._chat_logprob(entry) for entry in part.logprobs], "refusal": None}
-        starts = accumulate(map(len, part.pieces), initial=part.start)  # there is no echo beside logprobs
+        starts = list(accumulate(map(len, (*part.echo, *part.pieces)), initial=part.start))
+        first = self._plan.asks[part.choice].prompt[:1] if part.echo else ()  # nothing comes before it
+        unknown = [None for _ in first]
         return {
-            "text_offset": list(starts)[:-1],
-            "token_logprobs": [entry.logprob for entry in part.logprobs],
-            "tokens": [self._name(entry.token) for entry in part.logprobs],
-            "top_logprobs": [self._top(entry) for entry in part.logprobs],
+            "text_offset": starts[: len(first) + len(part.logprobs)],
+            "token_logprobs": [*unknown, *(_shown_as(entry.logprob) for entry in part.logprobs)],
+            "tokens": [self._name(token) for token in (*first, *(entry.token for entry in part.logprobs))],
+            "top_logprobs": [*unknown, *map(self._top, part.logprobs)],
         }
 
     def _top(self, entry: TokenLogprob) -> dict[str, float]:
         """The sampled token is among them even if it is not one of the top."""
-        return {self._name(token): value for token, value in (*entry.top, (entry.token, entry.logprob))}
+        return {self._name(token): _shown_as(value) for token, value in (*entry.top, (entry.token, entry.logprob))}
 
     def _chat_logprob(self, entry: TokenLogprob) -> Json:
         return {**self._shown(entry.token, entry.logprob), "top_logprobs": [self._shown(*top) for top in entry.top]}
 
     def _shown(self, token: int, logprob: float) -> Json:
-        return {"token": self._name(token), "logprob": logprob, "bytes": list(self._tokenizer.token_bytes(token))}
+        return {
+            "token": self._name(token),
+            "logprob": _shown_as(logprob),
+            "bytes": list(self._tokenizer.token_bytes(token)),
+        }
 
     def _name(self, token: int) -> str:
         return token_name(self._tokenizer, token)
+
+
+def _shown_as(logprob: float) -> float:
+    """JSON has no minus infinity."""
+    return max(logprob, _LEAST_LOGPROB)
 
 
 def token_name(tokenizer: TokenBytes, token: int) -> str:
@@ -207,6 +225,7 @@ def _joined(parts: Sequence[Part]) -> Part:
         start=0,
         text="".join(p.text for p in parts),
         tokens=tuple(t for p in parts for t in p.tokens),
+        echo=parts[0].echo,
         pieces=tuple(t for p in parts for t in p.pieces),
         logprobs=tuple(t for p in parts for t in p.logprobs),
         finish=parts[-1].finish,

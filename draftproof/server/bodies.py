@@ -115,7 +115,7 @@ class Sampling(Part):
 
 class CompletionBody(Sampling):
     prompt: Annotated[list[str | list[int]], FailFast(), Field(min_length=1), BeforeValidator(_prompts)]
-    max_tokens: int = Field(16, ge=1)
+    max_tokens: int = Field(16, ge=0)
     logprobs: int = Field(0, ge=0, le=_MOST_LOGPROBS)
     echo: bool = False
     add_special_tokens: bool = True

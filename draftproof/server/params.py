@@ -77,12 +77,15 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a body asks for: choice i is `asks[i]`, and its text begins with `echoes[i]`."""
+    """What a body asks for: choice i is `asks[i]`, and its text begins with `echoes[i]`, in pieces.
+
+    With `prompt_logprobs` among the parameters there is a piece for each token of the prompt.
+    """
 
     chat: bool
     model: str
     asks: tuple[Ask, ...]
-    echoes: tuple[str, ...]
+    echoes: tuple[tuple[str, ...], ...]
     n: int
     stream: bool
     usage: bool
@@ -101,13 +104,19 @@ class Plan:
 def completion(body: CompletionBody, server: Server) -> Plan:
     """Raises: Refusal."""
     _known(body)
-    if body.echo and body.given("logprobs"):
-        raise invalid("echo", "logprobs of the prompt are not computed: leave echo or logprobs out")
-    prompts = [_encoded(prompt, body.add_special_tokens, server) for prompt in body.prompt]
-    texts = [p if isinstance(p, str) else text_of(server.tokenizer, p) for p in body.prompt] if body.echo else []
     logprobs = body.logprobs if body.given("logprobs") else None
-    plan = _plan(body, server, prompts, body.max_tokens, logprobs)
-    return replace(plan, echoes=tuple(t for t in texts for _ in range(body.n))) if body.echo else plan
+    scored = logprobs if body.echo else None
+    if body.max_tokens == 0 and scored is None:
+        raise invalid("max_tokens", "0 is for scoring a prompt: set echo and logprobs as well, or give at least 1")
+    prompts = [_encoded(prompt, body.add_special_tokens, server) for prompt in body.prompt]
+    plan = _plan(body, server, prompts, body.max_tokens, logprobs, scored)
+    if not body.echo:
+        return plan
+    if scored is not None:
+        echoes = [pieces_of(server.tokenizer, tokens) for tokens in prompts]
+    else:
+        echoes = [(p if isinstance(p, str) else text_of(server.tokenizer, p),) for p in body.prompt]
+    return replace(plan, echoes=tuple(e for e in echoes for _ in range(body.n)))
 
 
 def chat(body: ChatBody, server: Server) -> Plan:
@@ -131,8 +140,14 @@ def conversation(messages: Sequence[Message], server: Server) -> list[int]:
 
 
 def text_of(tokenizer: Tokenizer, tokens: Sequence[int]) -> str:
+    return "".join(pieces_of(tokenizer, tokens))
+
+
+def pieces_of(tokenizer: Tokenizer, tokens: Sequence[int]) -> tuple[str, ...]:
+    """The text that each token completes; the last one has what an incomplete character leaves."""
     stream = TextStream(tokenizer)
-    return "".join([*map(stream.push, tokens), stream.flush()])
+    pieces = [stream.push(token) for token in tokens]
+    return (*pieces[:-1], "".join([*pieces[-1:], stream.flush()]))
 
 
 def encoded(text: str, special: bool, server: Server) -> list[int]:
@@ -171,12 +186,19 @@ def _chat_limit(body: ChatBody, server: Server) -> int:
     return next(iter(given), server.context)
 
 
-def _plan(body: Sampling, server: Server, prompts: Sequence[Sequence[int]], limit: int, logprobs: int | None) -> Plan:
+def _plan(
+    body: Sampling,
+    server: Server,
+    prompts: Sequence[Sequence[int]],
+    limit: int,
+    logprobs: int | None,
+    scored: int | None = None,
+) -> Plan:
     check_model(body.model, server)
     count = len(prompts) * body.n
     if count > server.most:
         raise invalid("n", f"prompts times n is {count}, this server takes {server.most}: send fewer at a time")
-    params, expected = _params(body, server, limit, logprobs), _prediction(body, server)
+    params, expected = _params(body, server, limit, logprobs, scored), _prediction(body, server)
     asks = [
         Ask(tuple(prompt), _seeded(body, params, i * body.n + j), expected)
         for i, prompt in enumerate(prompts)
@@ -189,7 +211,7 @@ def _plan(body: Sampling, server: Server, prompts: Sequence[Sequence[int]], limi
         chat=False,
         model=body.model or server.names[0],
         asks=tuple(asks),
-        echoes=("",) * count,
+        echoes=((),) * count,
         n=body.n,
         stream=body.stream,
         usage=options.include_usage,
@@ -201,7 +223,7 @@ def _plan(body: Sampling, server: Server, prompts: Sequence[Sequence[int]], limi
     )
 
 
-def _params(body: Sampling, server: Server, limit: int, logprobs: int | None) -> SamplingParams:
+def _params(body: Sampling, server: Server, limit: int, logprobs: int | None, scored: int | None) -> SamplingParams:
     rule = body.speculative.rule or server.rule
     try:
         rule_named(rule)
@@ -220,6 +242,7 @@ def _params(body: Sampling, server: Server, limit: int, logprobs: int | None) ->
             stop_token_ids=tuple(body.stop_token_ids),
             ignore_eos=body.ignore_eos,
             logprobs=logprobs,
+            prompt_logprobs=scored,
             k=_length(body, server),
             rule=rule,
         )

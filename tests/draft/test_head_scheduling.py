@@ -89,7 +89,7 @@ def test_preemption_changes_no_token(rule: str, nodes: int, monkeypatch: pytest.
 
 def test_planted_decoding_without_states_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step that reads a preempted sequence anew and decodes at once has no states to draft from."""
-    monkeypatch.setattr(Scheduler, "_reread", lambda self, sequence, budget: self._onward(sequence, budget))
+    monkeypatch.setattr(Scheduler, "_reread", lambda self, s, budget: self._onward(s, budget, len(s.tokens)))
     params = replace(FREE, rule="block", max_tokens=40)
     assert together(engine(k=3, kv_pages=9), params) != alone(engine(k=3), params)
 

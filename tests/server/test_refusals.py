@@ -63,7 +63,6 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("top_logprobs", {**CHAT, "top_logprobs": 2}),
     ("n", {"prompt": "a", "n": 0}),
     ("n", {"prompt": ["a"] * 100, "n": 100}),
-    ("echo", {"prompt": "a", "echo": True, "logprobs": 1}),
     ("best_of", {"prompt": "a", "best_of": 2}),
     ("suffix", {"prompt": "a", "suffix": "b"}),
     ("stream_options", {"prompt": "a", "stream_options": {"include_usage": True}}),
