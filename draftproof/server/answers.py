@@ -16,10 +16,11 @@ from draftproof.engine import Event
 from draftproof.server.params import Plan
 from draftproof.server.statistics import speculation
 from draftproof.text import TokenBytes
-from draftproof.types import Output, TokenLogprob
+from draftproof.types import Kind, Output, TokenLogprob
 
 Json = dict[str, Any]
 _LEAST_LOGPROB = -9999.0  # as vLLM writes an impossible token
+PLAIN = "plain"  # origin of a token that no draft was made for
 
 
 class Part(NamedTuple):
@@ -36,6 +37,7 @@ class Part(NamedTuple):
     echo: tuple[str, ...]
     pieces: tuple[str, ...]
     logprobs: tuple[TokenLogprob, ...]
+    origins: tuple[str, ...] = ()
     finish: str = ""
     first: bool = False
 
@@ -47,6 +49,7 @@ class _Choice:
     started: bool = False
     length: int = 0  # characters
     tokens: int = 0
+    last: Kind = Kind.PROMPT  # of the token before
     parts: list[Part] = field(default_factory=list)  # of an answer in one piece; a stream's are gone
 
 
@@ -81,11 +84,13 @@ class Answer:
             echo=echo,
             pieces=event.pieces,
             logprobs=(*event.prompt_logprobs, *event.logprobs, *(output.ending if output is not None else ())),
+            origins=_origins(event.kinds, choice.last),
             finish=str(output.finish) if output is not None else "",
             first=first,
         )
         choice.length += len(part.text)
         choice.tokens += len(event.tokens)
+        choice.last = event.kinds[-1] if event.kinds else choice.last
         choice.started = True
         if not self._plan.stream:
             choice.parts.append(part)
@@ -170,6 +175,9 @@ class Answer:
         told: Json = {"logprobs": self._logprobs(part) if asked else None, "finish_reason": part.finish or None}
         if self._plan.token_ids:
             told["token_ids"] = list(part.tokens)
+        if self._plan.origins:
+            pairs = zip(part.origins, part.pieces, strict=True)
+            told["token_origins"] = [{"origin": origin, "text": piece} for origin, piece in pairs]
         return told
 
     def _logprobs(self, part: Part) -> Json:
@@ -208,6 +216,16 @@ def _shown_as(logprob: float) -> float:
     return max(logprob, _LEAST_LOGPROB)
 
 
+def _origins(kinds: Sequence[Kind], before: Kind) -> tuple[str, ...]:
+    """What tokens are, when `before` is the one ahead of them.
+
+    A step whose whole draft stood ends with a bonus behind an accepted token; one without a draft is a bonus alone,
+    which is told as plain.
+    """
+    pairs = zip((before, *kinds), kinds, strict=False)
+    return tuple(PLAIN if now is Kind.BONUS and was is not Kind.ACCEPTED else str(now) for was, now in pairs)
+
+
 def token_name(tokenizer: TokenBytes, token: int) -> str:
     """A token's text; its bytes if they are no text of their own; its id if it adds nothing to a text."""
     data = tokenizer.token_bytes(token)
@@ -228,6 +246,7 @@ def _joined(parts: Sequence[Part]) -> Part:
         echo=parts[0].echo,
         pieces=tuple(t for p in parts for t in p.pieces),
         logprobs=tuple(t for p in parts for t in p.logprobs),
+        origins=tuple(t for p in parts for t in p.origins),
         finish=parts[-1].finish,
         first=True,
     )

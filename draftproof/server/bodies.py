@@ -108,6 +108,7 @@ class Sampling(Part):
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
     return_token_ids: bool = False
+    return_token_origins: bool = False
     user: str = ""
     speculative: Speculative = Speculative()
     prediction: Prediction = Prediction()

@@ -91,6 +91,7 @@ class Plan:
     usage: bool
     running_usage: bool
     token_ids: bool
+    origins: bool
     predicted: bool
     top_logprobs: int
     params: SamplingParams = field(default_factory=SamplingParams)
@@ -217,6 +218,7 @@ def _plan(
         usage=options.include_usage,
         running_usage=options.continuous_usage_stats,
         token_ids=body.return_token_ids,
+        origins=body.return_token_origins,
         predicted=body.given("prediction"),
         top_logprobs=logprobs or 0,
         params=params,
