@@ -96,6 +96,7 @@ class Engine:
             raise RequestError(f"max_running={max_running}: at least one sequence must run")
         self.max_running = max_running
         self._lengths = lengths or FixedLength()
+        self.adapts = self._lengths.adapts  # whether a request may leave k to the engine
         info = target.info
         self.settings: Mapping[str, object] = {**info.settings, **(settings or {})}
         self.pool = PagePool(info.pages, info.page_size)

@@ -80,6 +80,7 @@ ALLOWED: dict[str, set[str]] = {
     "bench.replay": {"cost", "length", "types"},
     "acceptance": {"acceptance", "bench", "verify", "page", "types", "model.checkpoint"},
     "server": {"server", "admission", "engine", "length.profile", "model.checkpoint", "stats", "text", "types", ""},
+    "server.playground": {"server", "accept", "admission", "model.checkpoint", "page", "types"},
     "server.vllm": {"types"},
     "cli.serve": {"cli", "admission", "engine", "length.profile", "server", "types"},
     "cli": {

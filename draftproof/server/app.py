@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -26,7 +26,9 @@ from draftproof.server.answers import Answer
 from draftproof.server.bodies import B, ChatBody, CompletionBody, DetokenizeBody, TokenizeBody, parsed
 from draftproof.server.errors import Refusal, body_of, failed, of_request, response
 from draftproof.server.guard import KeyGuard
+from draftproof.server.openapi import description
 from draftproof.server.params import Plan
+from draftproof.server.playground import Page, page
 from draftproof.server.service import Service
 from draftproof.server.worker import Job, JobError
 from draftproof.types import RequestError
@@ -48,6 +50,8 @@ def application(service: Service) -> Starlette:
         Route("/health", partial(_health, service)),
         Route("/metrics", partial(_metrics, service)),
         Route("/version", _version),
+        Route("/openapi.json", partial(_told, description())),
+        Route("/", partial(_playground, page(service))),
     ]
     app = Starlette(
         routes=routes,
@@ -233,6 +237,14 @@ async def _metrics(service: Service, _: Request) -> Response:
 
 async def _version(_: Request) -> Response:
     return _json({"version": __version__})
+
+
+async def _told(data: dict[str, Any], _: Request) -> Response:
+    return _json(data)
+
+
+async def _playground(made: Page, _: Request) -> Response:
+    return HTMLResponse(made.html, headers={"Content-Security-Policy": made.policy, "Cache-Control": "no-cache"})
 
 
 async def _refused(_: Request, error: Exception) -> Response:

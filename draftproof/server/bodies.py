@@ -59,14 +59,20 @@ def _joined(value: Any) -> Any:
     return "\n".join(ContentPart.model_validate(part).text for part in value)
 
 
-Ids = Annotated[list[int], FailFast()]
-Stop = Annotated[str, Field(min_length=1, max_length=_MOST_STOP)]
-Text = Annotated[str, BeforeValidator(_joined)]
-
-
 class ContentPart(Part):
     type: Literal["text"]
     text: str
+
+
+Ids = Annotated[list[int], FailFast()]
+Stop = Annotated[str, Field(min_length=1, max_length=_MOST_STOP)]
+Text = Annotated[str, BeforeValidator(_joined, json_schema_input_type=str | list[ContentPart])]
+
+
+_Stops = Annotated[list[Stop], Field(max_length=_MOST_STOPS)]
+_Prompts = Annotated[list[int], Field(min_length=1)] | Annotated[list[str | list[int]], Field(min_length=1)]
+_OR_ONE = BeforeValidator(_listed, json_schema_input_type=Stop | _Stops)
+_OR_ONE_PROMPT = BeforeValidator(_prompts, json_schema_input_type=str | _Prompts)
 
 
 class Speculative(Part):
@@ -96,7 +102,7 @@ class Sampling(Part):
     top_k: int = Field(0, ge=-1)
     min_p: float = Field(0.0, ge=0, le=1)
     seed: int = Field(0, ge=-(2**63), lt=2**64)
-    stop: Annotated[list[Stop], FailFast(), Field(max_length=_MOST_STOPS), BeforeValidator(_listed)] = []
+    stop: Annotated[list[Stop], FailFast(), Field(max_length=_MOST_STOPS), _OR_ONE] = []
     stop_token_ids: Annotated[list[int], FailFast(), Field(max_length=128)] = []
     min_tokens: int = Field(0, ge=0)
     ignore_eos: bool = False
@@ -115,7 +121,7 @@ class Sampling(Part):
 
 
 class CompletionBody(Sampling):
-    prompt: Annotated[list[str | list[int]], FailFast(), Field(min_length=1), BeforeValidator(_prompts)]
+    prompt: Annotated[list[str | list[int]], FailFast(), Field(min_length=1), _OR_ONE_PROMPT]
     max_tokens: int = Field(16, ge=0)
     logprobs: int = Field(0, ge=0, le=_MOST_LOGPROBS)
     echo: bool = False

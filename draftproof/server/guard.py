@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from draftproof.server.errors import Refusal, response
 
-OPEN = frozenset({"/", "/health", "/metrics", "/version"})  # tell nothing of anybody's texts
+OPEN = frozenset({"/", "/health", "/metrics", "/openapi.json", "/version"})  # tell nothing of anybody's texts
 
 
 class KeyGuard:

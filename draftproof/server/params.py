@@ -135,7 +135,7 @@ def conversation(messages: Sequence[Message], server: Server) -> list[int]:
         _check_extras(message, "messages")
     try:
         tokens = server.tokenizer.chat([{"role": m.role, "content": m.content} for m in messages])
-    except (RequestError, ModelError) as error:
+    except (ModelError, ValueError) as error:
         raise Refusal(400, str(error), "messages") from error
     return _fitting(tokens, server, "messages")
 
