@@ -1,7 +1,7 @@
 """A fuzzer that is driven by the server's own description: whatever is sent, it answers as described, never with a 5xx.
 
 Two kinds of requests: as the description allows, and with faults that it forbids. What it allows is mostly refused (a
-model that is not here, tokens that there are none of), so requests of a narrower description are sent as well: they come
+model that is not here, tokens that there are none of), so a narrower description is used as well: requests that come
 through to the engine.
 """
 
