@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 from verify.fake_engine import Fake, serving
 
 from draftproof.verify import foreign, toy
+from draftproof.verify.adapters import llama_server, vllm
 from draftproof.verify.adapters.openai import HttpEngine
 from draftproof.verify.adapters.registry import Drafting, Promise, Setup, adapter, started
 from draftproof.verify.adapters.wire import Wire
@@ -178,6 +180,41 @@ def test_every_adapter_has_a_control_or_says_what_it_cannot_know(name: str) -> N
         m.promise for m in modes.values()
     }
     assert all(mode.drafting is Drafting.NONE for mode in modes.values() if mode.promise is Promise.PLAIN)
+
+
+def test_llama_server_is_started_with_what_the_verdict_is_about(tmp_path: Path) -> None:
+    (tmp_path / "llama-server").touch()
+    options = {"binary": str(tmp_path / "llama-server"), "args": "--no-mmap -ub 64", "slots": "4", "context": "100"}
+    words = llama_server.words(Setup("draft-sampled", "t.gguf", "d.gguf", tmp_path, k=2, options=options), 81)
+    told = " ".join(words[1:])
+    for part in ("-m t.gguf", "-md d.gguf", "--spec-draft-n-max 2", "--spec-draft-sampling probabilistic", "-c 400"):
+        assert part in told
+    assert "-ctk f32 -ctv f32 -fa off" in told
+    assert "-ctkd f32" in told
+    assert told.endswith("--no-mmap -ub 64")
+    plain = llama_server.words(Setup("draft", "t.gguf", "d.gguf", tmp_path, options=options), 81, "plain")
+    assert not [word for word in plain if word.startswith("--spec") or word == "-md"]
+
+
+def test_vllm_is_started_with_what_the_verdict_is_about(tmp_path: Path) -> None:
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.touch()
+    setup = Setup("block", "target", "draft", tmp_path, k=2, options={"python": str(python)})
+    words = vllm.words(setup, 81, "block")
+    assert words[:5] == [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", "target"]
+    assert json.loads(words[words.index("--speculative-config") + 1]) == {
+        "method": "draft_model",
+        "model": "draft",
+        "draft_sample_method": "probabilistic",
+        "rejection_sample_method": "block",
+        "num_speculative_tokens": 2,
+    }
+    assert words[words.index("--per-request-spec-decode-metrics") + 1] == "detailed"
+    assert "--speculative-config" not in vllm.words(setup, 81, "plain")
+    found = tmp_path / "lib" / "python3.11" / "site-packages" / "vllm-0.99.dist-info"
+    found.mkdir(parents=True)
+    assert vllm.front(python, "m") == [str(python.parent / "vllm"), "serve", "m"]
 
 
 @pytest.mark.parametrize(
