@@ -50,7 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=PATH",
-        help="the same model in that engine's form; llama-server has the default model's own file without it",
+        help="the same model in that engine's form, where ours is not a GGUF file and cannot be written as safetensors",
     )
     group.add_argument("--engine-draft", action="append", default=[], metavar="NAME=PATH", help="its draft model")
     group.add_argument("--engine-option", action="append", default=[], metavar="NAME=VALUE", help="of all adapters")
@@ -131,10 +131,7 @@ def _setup(args: argparse.Namespace, each: Chosen, plan: Plan, threads: int, con
     from draftproof.verify.adapters.registry import Drafting, Setup
 
     models, drafts = (_named(words, option) for words, option in _files(args))
-    model = models.get(each.engine) or (str(smollm2_gguf()) if _takes_ours(args, each) else "")
-    if not model:
-        form = _adapter(each.engine).form
-        raise RequestError(f"--engine {each.engine} needs {args.model} in its form, {form}: name it by --engine-model")
+    model = models.get(each.engine) or _ours(args.model, each)
     needs = _adapter(each.engine).modes[each.mode].drafting is Drafting.MODEL
     if needs and each.engine not in drafts:
         raise RequestError(f"--engine {each.engine}:{each.mode} needs a draft model: name it by --engine-draft")
@@ -148,10 +145,21 @@ def _setup(args: argparse.Namespace, each: Chosen, plan: Plan, threads: int, con
     return Setup(each.mode, model, drafts.get(each.engine, ""), cache_dir() / "engines", _K, options=options)
 
 
-def _takes_ours(args: argparse.Namespace, each: Chosen) -> bool:
+def _ours(model: str, each: Chosen) -> str:
+    """Our model in the engine's form, where it has one.
+
+    Raises:
+        RequestError: it must be named.
+    """
+    from draftproof.model.export import hugging_face
     from draftproof.verify.adapters.registry import Form
 
-    return args.model == "smollm2" and _adapter(each.engine).form is Form.GGUF
+    form = _adapter(each.engine).form
+    if form is Form.GGUF and (model == "smollm2" or model.endswith(".gguf")):
+        return str(smollm2_gguf()) if model == "smollm2" else model
+    if form is Form.HF:
+        return str(hugging_face(model))
+    raise RequestError(f"--engine {each.engine} needs {model} in its form, {form}: name it by --engine-model")
 
 
 def _files(args: argparse.Namespace) -> list[tuple[Sequence[str], str]]:

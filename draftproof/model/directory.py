@@ -67,10 +67,15 @@ def prepare(source: str, precision: str, progress: Progress = silent) -> Path:
 
 def checkpoint(source: str, progress: Progress = silent) -> Checkpoint:
     """The weights of `source` as its file has them."""
+    return original(source, progress)[0]
+
+
+def original(source: str, progress: Progress = silent) -> tuple[Checkpoint, TokenizerFiles]:
+    """Weights and tokenizer of `source` as its files have them."""
     found = _locate(source, progress)
     if isinstance(found, Path):
         raise ModelError(f"{source} is a ready OpenVINO directory: its original weights are not in it")
-    return found.read()[0]
+    return found.read()
 
 
 def _locate(source: str, progress: Progress) -> _Source | Path:

@@ -128,13 +128,13 @@ def read(path: Path, digest: Callable[[Path], str] = sha256_file) -> tuple[Check
     a = _architecture(path, config, stored)
     if a.layers > len(stored):
         _refuse(path, "has fewer tensors than layers", "fetch the model again")
-    names = _names(a)
+    named = names(a)
     unused = {_TOP["head"]} if a.tied else set()
     found = {name: t.shape for name, t in stored.items() if name not in unused and not name.endswith("inv_freq")}
-    wrong = misfit(a, names, found)
+    wrong = misfit(a, named, found)
     if wrong:
         _refuse(path, wrong, f"fetch the model again, or use a plain {a.family} model")
-    return Checkpoint(a, lambda name: stored[names[name]].read(), fingerprint(path, digest)), read_files(path)
+    return Checkpoint(a, lambda name: stored[named[name]].read(), fingerprint(path, digest)), read_files(path)
 
 
 def _weight_files(path: Path) -> list[Path]:
@@ -270,7 +270,7 @@ def _layer_name(layer: int | str, part: str) -> str:
     return f"model.layers.{layer}.{_LAYER[part]}"
 
 
-def _names(a: Architecture) -> dict[str, str]:
+def names(a: Architecture) -> dict[str, str]:
     """The directory's name of each checkpoint tensor."""
     pairs = {name: name.partition(".") for name in shapes(a)}
     return {name: _layer_name(layer, part) if part else _TOP[name] for name, (layer, _, part) in pairs.items()}
