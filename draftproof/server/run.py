@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 from collections.abc import Callable
 from types import FrameType
@@ -80,11 +81,18 @@ def bound(host: str, port: int) -> socket.socket:
     return made
 
 
+def raise_file_limit() -> None:
+    """As many open files, and so connections, as the system grants: what a shell sets is often a thousand."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def serve(service: Service, place: socket.socket, ready: Callable[[str], None], log_level: str) -> bool:
     """Returns once the server has ended: whether it ever ran.
 
     `ready` gets its address when requests are taken.
     """
+    raise_file_limit()
     server = Server(service, ready, log_level)
     try:
         server.run(sockets=[place])

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random
+import resource
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 import openai
 import pytest
-from server.serving import Gate, Running, drafted, eventually, serving, toy
+from server.serving import PATIENCE, Gate, Running, drafted, eventually, serving, toy
 
+from draftproof.server.run import raise_file_limit
 from draftproof.server.worker import Worker
 from draftproof.types import Output, SamplingParams
 
@@ -223,18 +227,21 @@ def _ask(running: Running, told: list[Any], seed: int) -> None:
 
 
 def _check_overload(running: Running, gate: Gate) -> None:
-    """Two run, three wait, the others are told to come again; nothing is lost."""
+    """Four times what fits: two run, three wait, the others are told to come again; nothing is lost or changed."""
     told: list[Any] = []
-    threads = [threading.Thread(target=_ask, args=(running, told, seed)) for seed in range(12)]
+    threads = [threading.Thread(target=_ask, args=(running, told, seed)) for seed in range(20)]
     for thread in threads:
         thread.start()
-    eventually(lambda: len(told) >= 7)
+    eventually(lambda: len(told) + running.service.worker.outstanding == 20)
     gate.open()
     for thread in threads:
         thread.join()
     refused = [t for t in told if isinstance(t, openai.RateLimitError)]
-    assert (len(told), len(refused)) == (12, 7)
+    assert (len(told), len(refused)) == (20, 15)
     assert all(int(t.response.headers["retry-after"]) >= 1 for t in refused)
+    params = [SamplingParams(max_tokens=20, seed=seed, ignore_eos=True) for seed in range(20)]
+    alone = {output.text for output in toy().generate([PROMPT] * 20, params)}
+    assert {t for t in told if isinstance(t, str)} <= alone
     running.idle()
 
 
@@ -245,6 +252,51 @@ def test_overload_is_told() -> None:
         _check_overload(running, gate)
         got = running.send("POST", "/v1/completions", {"prompt": "a", "n": 6})
         assert (got.status, got.error["param"]) == (400, "n")  # would never fit
+
+
+def test_planted_unbounded_queue_is_seen() -> None:
+    engine = toy(max_running=2)
+    gate = Gate(engine)
+    with serving(engine, max_queue=3) as running:
+        running.service._most = 1000
+        with pytest.raises(AssertionError):
+            _check_overload(running, gate)
+
+
+def _check_crowd(running: Running, count: int) -> None:
+    """So many connections, of which every second one has begun a request; somebody else asks and is answered."""
+    host, _, port = running.url.removeprefix("http://").rpartition(":")
+    with ExitStack() as crowd:
+        for i in range(count):
+            connection = crowd.enter_context(socket.create_connection((host, int(port)), timeout=PATIENCE))
+            if i % 2:
+                connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+        eventually(lambda: len(running.server.server_state.connections) >= count)
+        told: list[Any] = []
+        _ask(running, told, 1)
+        assert told == [toy().generate(PROMPT, SamplingParams(max_tokens=20, seed=1, ignore_eos=True))[0].text]
+    eventually(lambda: len(running.server.server_state.connections) <= 1)
+    running.idle()
+
+
+@pytest.fixture
+def few_files() -> Iterator[None]:
+    """The limit that a shell often has: a process may raise it itself."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_two_thousand_connections_are_noticed_by_nobody(few_files: None) -> None:
+    with serving(toy()) as running:
+        raise_file_limit()
+        _check_crowd(running, 2000)
+
+
+def test_planted_small_limit_is_seen(few_files: None) -> None:
+    with serving(toy()) as running, pytest.raises(OSError, match="Too many open files"):
+        _check_crowd(running, 2000)
 
 
 def _one_after_another(running: Running) -> None:
