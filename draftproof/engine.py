@@ -18,6 +18,7 @@ from draftproof.length.base import LengthPolicy
 from draftproof.length.fixed import FixedLength
 from draftproof.model.base import TargetModel
 from draftproof.nodes import checked
+from draftproof.reuse import Reuse
 from draftproof.scheduler import Limits, Scheduler
 from draftproof.stats import trim
 from draftproof.step import Job, decode_step
@@ -75,6 +76,8 @@ class Engine:
         nodes: most nodes of a tree draft; 0: chains only. More than 0 needs a target that was loaded with trees.
         max_running: most sequences in one step.
         settings: what else to state as the resolved configuration, beside the model's own.
+        prefix_cache: keep computed pages for prompts that begin alike. Off unless asked for: a measurement that sends a
+            prompt twice must not find it there.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class Engine:
         max_running: int = 16,
         lengths: LengthPolicy | None = None,
         settings: Mapping[str, object] | None = None,
+        prefix_cache: bool = False,
     ) -> None:
         self.target, self.tokenizer = target, tokenizer
         self.proposer: Proposer = proposer or NoProposer()
@@ -104,8 +108,9 @@ class Engine:
         predicts, nodes = isinstance(self.proposer, PredictionProposer), checked(nodes, info, self.speculates)
         can = drafting(self.speculates, k, nodes, predicts, self._lengths.adapts)
         self._admission = Admission(info, tokenizer, self.context, can)
-        limits = Limits(max_running, info.max_rows, info.min_rows, self.context)
-        self.scheduler = Scheduler(self.pool, limits, self._lengths)
+        limits = Limits(max_running, info.max_rows, info.min_rows, self.context, info.trees_bitwise)
+        self.reuse = Reuse(self.pool, prefix_cache)
+        self.scheduler = Scheduler(self.pool, limits, self._lengths, self.reuse.prefixes)
         self._live: dict[int, _Live] = {}
         self._mail: dict[int, list[Event]] = {}  # of open streams: whoever steps, their events wait for them
         self._unread: list[Event] = []  # of requests that were added, while a stream or generate() stepped
@@ -141,12 +146,15 @@ class Engine:
         items, preempted = self.scheduler.plan()
         for sequence in preempted:
             self.proposer.forget(sequence.request.id)
+        self.reuse.hand_over(self.scheduler.adopted, self.proposer)
         if not items:
             return []
         lives = [self._live[item.sequence.request.id] for item in items]
         origins = [len(item.sequence.tokens) for item in items]
         watch.mark("schedule")
         done = decode_step(items, [live.job for live in lives], self.target, self.proposer, watch)
+        self.reuse.note([item.sequence for item in items], done)
+        self.scheduler.stored(items)
         watch.mark("other")
         seconds, late = watch.seconds, Stopwatch()
         for live, origin, run, proposed in zip(lives, origins, done.runs, done.proposed, strict=True):
@@ -192,7 +200,7 @@ class Engine:
         if finish in (Finish.ABORT, Finish.ERROR):
             live.job.ending.close()
         del self._live[sequence.request.id]
-        self.scheduler.remove(sequence)
+        self.scheduler.remove(sequence, sound=finish is not Finish.ERROR)
         self.proposer.forget(sequence.request.id)
         self._lengths.forget(sequence.request.id)
         count, params = len(sequence.kinds), sequence.request.params
@@ -207,6 +215,7 @@ class Engine:
             logprobs=tuple(live.logprobs[:count]) if params.logprobs is not None else None,
             prompt_logprobs=tuple(sequence.scores) if params.prompt_logprobs is not None else None,
             ending=live.ending,
+            cached=sequence.reused,
             steps=trim(sequence.steps, count),
         )
         return self._post(self._release(live, count, output))
@@ -260,6 +269,11 @@ class Engine:
     def audit(self) -> None:
         """Raise unless every page is accounted for (I7)."""
         self.pool.audit(s.table for s in [*self.scheduler.running, *self.scheduler.waiting])
+        self.reuse.prefixes.audit()
+
+    def reset_prefix_cache(self) -> None:
+        """Nothing that was computed so far is found again. Running requests go on as they are."""
+        self.reuse.prefixes.clear()
 
 
 def _trace(

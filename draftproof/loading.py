@@ -33,6 +33,7 @@ def load(
     options: ModelOptions | None = None,
     draft_options: ModelOptions | None = None,
     decisions: Sequence[Heard] = (),
+    prefix_cache: bool = False,
     progress: Progress = silent,
 ) -> Engine:
     """An engine on `model` with the proposer that `draft` names.
@@ -49,6 +50,7 @@ def load(
             as likely to stand as its row costs plain steps.
         decisions: with k="auto", each gets the costs and then every draft length that was chosen, with what it was
             chosen from, as JSON objects.
+        prefix_cache: see Engine.
         progress: gets a short message when a long phase begins.
     Raises:
         ModelError: one line that says what is wrong and what to do.
@@ -68,7 +70,14 @@ def load(
     if head is not None:
         settings["draft_fingerprint"] = head.fingerprint
     build = partial(
-        Engine, loaded.model, loaded.tokenizer, made, nodes=nodes, max_running=max_running, settings=settings
+        Engine,
+        loaded.model,
+        loaded.tokenizer,
+        made,
+        nodes=nodes,
+        max_running=max_running,
+        settings=settings,
+        prefix_cache=prefix_cache,
     )
     return _adaptive(build, nodes, decisions, progress) if k == "auto" else build(k=k)
 

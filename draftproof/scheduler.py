@@ -8,10 +8,12 @@ models, laws or texts.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from draftproof.kv.pages import PagePool
+from draftproof.kv.prefix import NoPrefixes, Prefixes
 from draftproof.kv.table import PageTable
 from draftproof.length.base import LengthPolicy
 from draftproof.types import Kind, Request, RequestError, StepTrace, TokenLogprob
@@ -28,6 +30,7 @@ class Sequence:
     tokens: list[int] = field(default_factory=list)
     kinds: list[Kind] = field(default_factory=list)  # one for each emitted token
     steps: list[StepTrace] = field(default_factory=list)
+    reused: int = 0  # tokens of the prompt that were found when it was first admitted
     scores: list[TokenLogprob] = field(default_factory=list)  # of the prompt, from its second token on, where asked for
 
     def __post_init__(self) -> None:
@@ -73,17 +76,23 @@ class Item(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """`min_rows`: fewest rows a chunk may have; committed tokens are fed again to reach it. Rows are per step."""
+    """`min_rows`: fewest rows a chunk may have; committed tokens are fed again to reach it. Rows are per step.
+
+    `exact_trees`: what rows of trees leave in pages equals what chains would have left, to the last bit.
+    """
 
     running: int
     rows: int
     min_rows: int
     context: int
+    exact_trees: bool = True
 
 
 class Scheduler:
-    def __init__(self, pool: PagePool, limits: Limits, lengths: LengthPolicy) -> None:
+    def __init__(self, pool: PagePool, limits: Limits, lengths: LengthPolicy, prefixes: Prefixes | None = None) -> None:
         self._pool, self._limits, self._lengths = pool, limits, lengths
+        self._prefixes: Prefixes = prefixes or NoPrefixes()
+        self.adopted: list[Sequence] = []  # in the latest plan
         self.waiting: list[Sequence] = []  # oldest first
         self.running: list[Sequence] = []  # oldest first
         self._turn = 0  # id of the request that comes first in the next step
@@ -104,22 +113,57 @@ class Scheduler:
         self.waiting.append(sequence)
         return sequence
 
-    def remove(self, sequence: Sequence) -> None:
-        """The request ended, however it ended: its pages are free at once."""
+    def remove(self, sequence: Sequence, sound: bool = True) -> None:
+        """The request ended: its pages are free or cached at once. Those that are not `sound` are never found again."""
         for queue in (self.waiting, self.running):
             if sequence in queue:
                 queue.remove(sequence)
+        if sound:
+            self._keep(sequence, len(sequence.tokens))
+        else:
+            self._prefixes.drop(sequence.table.pages)
         sequence.table.close()
+
+    def stored(self, items: Iterable[Item]) -> None:
+        """These were computed and committed. Full pages of prompts can be found from now on, those of outputs at their
+        end, since a stop string may still take tokens back. Slots that will be fed again wait."""
+        for item in items:
+            sequence = item.sequence
+            if item.start < len(sequence.request.prompt):
+                again = self._limits.min_rows - 1
+                self._keep(sequence, min(len(sequence.request.prompt), sequence.table.length - again))
+
+    def _keep(self, sequence: Sequence, slots: int) -> None:
+        if sequence.request.nodes and not self._limits.exact_trees:
+            return
+        committed = sequence.tokens[: max(0, min(slots, sequence.table.length))]
+        self._prefixes.keep(committed, sequence.table.pages, sequence.request.params.cache_salt)
+
+    def _adopt(self, sequence: Sequence) -> None:
+        """Begin with the pages that others have left of the same tokens. At least two tokens are read, so that a draft
+        knows as much of the prompt in that step as it would have known without; none are skipped that are scored."""
+        params, again = sequence.request.params, 1 if sequence.kinds else 0
+        most = max(0, len(sequence.tokens) - max(self._limits.min_rows, 2) - again)
+        pages = (
+            [] if params.prompt_logprobs is not None else self._prefixes.find(sequence.tokens[:most], params.cache_salt)
+        )
+        if pages:
+            sequence.table = PageTable(self._pool, pages, len(pages) * self._pool.page_size)
+            self.adopted.append(sequence)
+        if not sequence.steps:
+            sequence.reused = sequence.table.length
 
     def plan(self) -> tuple[list[Item], list[Sequence]]:
         """The step's items, and the sequences that were preempted to make room."""
         preempted: list[Sequence] = []
+        self.adopted = []
         while len(self.running) < self._limits.running and self.waiting:
+            self._adopt(self.waiting[0])
             self.running.append(self.waiting.pop(0))
         self.running.sort(key=lambda s: s.request.id)
         while True:
             items, turn = self._items()
-            if sum(map(self._missing, items)) <= self._pool.free:
+            if sum(map(self._missing, items)) <= self._pool.available:
                 self._turn = turn
                 return items, preempted
             preempted.append(self._preempt())
@@ -182,7 +226,8 @@ class Scheduler:
         return max(item.end - item.start + item.drafted, self._limits.min_rows)
 
     def _missing(self, item: Item) -> int:
-        return max(0, self._pages(item.start + self.rows(item)) - len(item.sequence.table.pages))
+        table, end = item.sequence.table, item.start + self.rows(item)
+        return max(0, self._pages(end) - len(table.pages)) + len(table.shared(item.start, end))
 
     def _pages(self, slots: int) -> int:
         return -(-slots // self._pool.page_size)
@@ -190,6 +235,10 @@ class Scheduler:
     def _preempt(self) -> Sequence:
         """The youngest gives its pages back and starts anew later; its tokens stay."""
         sequence = self.running.pop()
+        if sequence in self.adopted:
+            self.adopted.remove(sequence)
+        stops = sequence.request.params.stop
+        self._keep(sequence, len(sequence.request.prompt if stops else sequence.tokens))
         sequence.table.roll_back(0)
         self.waiting.insert(0, sequence)
         return sequence

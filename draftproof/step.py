@@ -53,10 +53,15 @@ class Job:
 
 
 class Done(NamedTuple):
-    """Runs of the items that decoded (None for the others) with the tokens that count as proposed."""
+    """Runs of the items that decoded (None for the others), with the tokens that count as proposed.
+
+    `seen` is what the proposer was told; `copies` are (source, target) pages that were copied.
+    """
 
     runs: list[Run | None]
     proposed: list[tuple[int, ...]]
+    seen: list[Seen]
+    copies: list[tuple[int, int]]
 
 
 def decode_step(
@@ -87,9 +92,10 @@ def decode_step(
         _append(item.sequence, run)
         item.sequence.scores.extend(scored)
     watch.mark("kv")
-    proposer.observe(_seen(items, chunks, paths, runs, out.hidden))
+    seen = _seen(items, chunks, paths, runs, out.hidden)
+    proposer.observe(seen)
     watch.mark("draft")
-    return Done(runs, [_proposed(*work) for work in zip(drafts, paths, runs, strict=True)])
+    return Done(runs, [_proposed(*work) for work in zip(drafts, paths, runs, strict=True)], seen, slots.copies)
 
 
 def _propose(

@@ -163,6 +163,7 @@ class SamplingParams:
     or a lossy rule of `lossy.py` with its parameter ("lenience:1.5"). `seed` None draws one from the system.
     `logprobs` is the number of alternatives to report with each emitted token (None: report nothing), and
     `prompt_logprobs` with each token of the prompt but the first; with it `max_tokens` may be 0: the prompt is scored.
+    `cache_salt`: a request finds cached pages only of requests with the same one.
     """
 
     temperature: float = 1.0
@@ -183,6 +184,7 @@ class SamplingParams:
     prompt_logprobs: int | None = None
     k: DraftLength | None = None
     rule: str = "block"
+    cache_salt: str = ""
 
     def __post_init__(self) -> None:
         t, p, m = self.temperature, self.top_p, self.min_p
@@ -304,4 +306,5 @@ class Output:
     logprobs: tuple[TokenLogprob, ...] | None = None
     prompt_logprobs: tuple[TokenLogprob, ...] | None = None
     ending: tuple[TokenLogprob, ...] = ()
+    cached: int = 0  # tokens of the prompt that were not computed, but found in the prefix cache
     steps: tuple[StepTrace, ...] = ()

@@ -31,8 +31,10 @@ ALLOWED: dict[str, set[str]] = {
     "scores": {"types", "law", "scheduler"},
     "step": {*CORE, "tree", "law", "accept", "stops", "scheduler", "scores", "kv", "draft.base", "model.base", "watch"},
     "admission": {"types", "accept", "lossy", "nodes", "step", "text", "length.goodput", "model.base"},
+    "reuse": {"draft.base", "kv", "scheduler", "step"},
     "engine": {
         *CORE,
+        "reuse",
         "admission",
         "law",
         "nodes",
@@ -108,6 +110,7 @@ NO_ARRAYS = (
     "tree",
     "scheduler",
     "kv.pages",
+    "kv.prefix",
     "kv.table",
     "draft.ngram",
     "draft.prediction",

@@ -59,9 +59,9 @@ def toy_engine(
     tokenizer: Tokenizer | None = None,
     **info: int,
 ) -> Engine:
-    running, nodes = info.pop("max_running", 16), info.pop("nodes", 0)
+    running, nodes, reuse = info.pop("max_running", 16), info.pop("nodes", 0), bool(info.pop("prefix_cache", 0))
     model = TabularModel(table, tabular_info(vocab, eos_ids=eos, **info))
-    return Engine(model, tokenizer or Letters(), proposer, nodes=nodes, max_running=running)
+    return Engine(model, tokenizer or Letters(), proposer, nodes=nodes, max_running=running, prefix_cache=reuse)
 
 
 def finished(engine: Engine) -> dict[int, Output]:

@@ -145,6 +145,7 @@ def load_engine(
     max_running: int = 16,
     k: DraftLength | None = None,
     decisions: Sequence[Callable[[dict[str, Any]], None]] = (),
+    prefix_cache: bool = False,
 ) -> Engine:
     """The engine that the options describe, with a status line while it loads."""
     logging.basicConfig(format="draftproof: %(message)s", level=logging.WARNING)
@@ -155,6 +156,7 @@ def load_engine(
             k=k,
             max_running=max_running,
             decisions=decisions,
+            prefix_cache=prefix_cache,
             options=model_options(args),
             draft_options=ModelOptions(precision=args.draft_precision or "auto", threads=args.threads),
             progress=progress,

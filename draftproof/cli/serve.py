@@ -50,6 +50,13 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--served-model-name", metavar="NAME", help="what clients ask for (default: the model's name)")
     group.add_argument("--max-num-seqs", type=int, default=16, metavar="N", help="most requests a step (default 16)")
     group.add_argument("--max-queue", type=int, default=256, metavar="N", help="most requests that wait (default 256)")
+    group.add_argument(
+        "--prefix-cache",
+        "--enable-prefix-caching",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="keep what was computed for prompts that begin alike (default)",
+    )
     group.add_argument("--grace", type=float, default=10.0, metavar="S", help="seconds to finish in after SIGTERM")
     group.add_argument("--metrics-prefix", choices=("draftproof", "vllm"), default="draftproof")
     group.add_argument("--log-level", choices=_LEVELS, default="info")
@@ -161,7 +168,9 @@ def _resolve_draft(args: argparse.Namespace) -> None:
 
 def _engine(args: argparse.Namespace, console: Console, heard: list[Callable[[dict[str, Any]], None]]) -> Engine:
     k: DraftLength = args.k
-    return options.load_engine(args, console, max_running=args.max_num_seqs, k=k, decisions=heard)
+    return options.load_engine(
+        args, console, max_running=args.max_num_seqs, k=k, decisions=heard, prefix_cache=args.prefix_cache
+    )
 
 
 def _costs(found: list[dict[str, Any]], record: dict[str, Any]) -> None:
@@ -193,6 +202,7 @@ def _state(console: Console, args: argparse.Namespace, engine: Engine) -> None:
         "KV pages": f"{engine.pool.total} of {engine.pool.page_size} tokens",
         "max num seqs": args.max_num_seqs,
         "max queue": args.max_queue,
+        "prefix cache": "on" if args.prefix_cache else "off",
         "grace": f"{args.grace:g} s",
         "metrics prefix": args.metrics_prefix,
         "api key": "asked for" if args.api_key else "none",

@@ -45,7 +45,8 @@ class Seen:
     """What one sequence's part of a step came to. The view already holds the new tokens.
 
     Slots start .. start + rows - 1 were written in this step and stay: committed tokens and the draft tokens that
-    stand, `view.tokens[start : start + rows]`. `run` is None while the prompt is still being read.
+    stand, `view.tokens[start : start + rows]`. `run` is None while the prompt is still being read. Tokens whose pages
+    were found in a prefix cache are told of in the same way, before the step that reads on behind them.
     hidden: [rows, layers, width], the target's states of these tokens, in order, if they were asked for at load; never
     those of rejected tokens.
     """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 
@@ -37,8 +37,16 @@ class Holder(Protocol):
         ...
 
 
+def _untold(page: int) -> None:
+    del page
+
+
 class PagePool:
-    """Pages 0 .. total - 1 of `page_size` slots. A page is free, or held by one or more references."""
+    """Pages 0 .. total - 1 of `page_size` slots. A page is free, held by one or more references, or cached.
+
+    A page that is to be kept stays, cached, when its last reference goes: it can be shared again until its room is
+    needed. The one that was released first goes first, and `evicted` is told.
+    """
 
     def __init__(self, total: int, page_size: int) -> None:
         if total < 1 or page_size < 1:
@@ -47,6 +55,9 @@ class PagePool:
         self._free = list(range(total))  # a heap: a sorted list is one
         self._refs = [0] * total
         self._held = 0  # kept apart from _refs and _free so that the audit can compare all three
+        self._kept = set[int]()
+        self._cached = dict[int, None]()  # kept pages without a reference, in the order they were released in
+        self.evicted: Callable[[int], None] = _untold
 
     @property
     def free(self) -> int:
@@ -56,18 +67,43 @@ class PagePool:
     def held(self) -> int:
         return self._held
 
+    @property
+    def cached(self) -> int:
+        return len(self._cached)
+
+    @property
+    def available(self) -> int:
+        """Pages that can be allocated."""
+        return len(self._free) + len(self._cached)
+
+    def kept(self) -> set[int]:
+        """Pages that are to be kept, held or cached."""
+        return set(self._kept)
+
     def refs(self, page: int) -> int:
-        """How many references a page has; 0 when it is free."""
+        """How many references a page has; 0 when it is free or cached."""
         if not 0 <= page < self.total:
             raise PageError(f"there is no page {page}: the pool has pages 0 to {self.total - 1}")
         return self._refs[page]
 
+    def alive(self, page: int) -> bool:
+        """Whether a page has content that can be shared: it is held or cached."""
+        return self.refs(page) > 0 or page in self._cached
+
+    def fixed(self, page: int) -> bool:
+        """Whether a holder must not write to a page: others hold it too, or it is to be kept as it is."""
+        return self.refs(page) > 1 or page in self._kept
+
     def alloc(self, count: int) -> list[int]:
-        """`count` pages with one reference each, lowest numbers first, so that touched memory grows with use."""
+        """`count` pages with one reference each, lowest free numbers first, so that touched memory grows with use."""
         if count < 0:
             raise PageError(f"cannot allocate {count} pages")
-        if count > len(self._free):
-            raise OutOfPages(count, len(self._free), self.total)
+        if count > self.available:
+            raise OutOfPages(count, self.available, self.total)
+        while len(self._free) < count:
+            page = next(iter(self._cached))
+            self.drop(page)
+            self.evicted(page)
         pages = [heapq.heappop(self._free) for _ in range(count)]
         for page in pages:
             self._refs[page] = 1
@@ -75,19 +111,38 @@ class PagePool:
         return pages
 
     def share(self, page: int) -> None:
-        """One more reference to a page that is held."""
-        if self.refs(page) < 1:
+        """One more reference to a page that is held or cached."""
+        if not self.alive(page):
             raise PageError(f"page {page} is free and cannot be shared")
+        if page in self._cached:
+            del self._cached[page]
+            self._held += 1
         self._refs[page] += 1
 
+    def keep(self, page: int) -> None:
+        """From now on a page that is held keeps its content until it is evicted or dropped."""
+        if self.refs(page) < 1:
+            raise PageError(f"page {page} is not held and cannot be kept")
+        self._kept.add(page)
+
+    def drop(self, page: int) -> None:
+        """A page is not to be kept any more; it is free at once if it was cached."""
+        self._kept.discard(page)
+        if page in self._cached:
+            del self._cached[page]
+            heapq.heappush(self._free, page)
+
     def release(self, page: int) -> None:
-        """One reference less; the page is free when none is left."""
+        """One reference less; the page is free, or cached, when none is left."""
         if self.refs(page) < 1:
             raise PageError(f"page {page} is free and cannot be released again")
         self._refs[page] -= 1
         if self._refs[page] == 0:
             self._held -= 1
-            heapq.heappush(self._free, page)
+            if page in self._kept:
+                self._cached[page] = None
+            else:
+                heapq.heappush(self._free, page)
 
     def audit(self, tables: Iterable[Holder]) -> None:
         """Raise AuditError unless the books balance, given everybody who holds pages."""
@@ -97,8 +152,8 @@ class PagePool:
             raise AuditError("; ".join(faults[:8]) + more)
 
     def _own_faults(self) -> Iterator[str]:
-        if self.free + self.held != self.total:
-            yield f"{self.free} free + {self.held} held pages are not {self.total}"
+        if self.free + self.held + self.cached != self.total:
+            yield f"{self.free} free + {self.held} held + {self.cached} cached pages are not {self.total}"
         listed = Counter(self._free)
         for page, times in listed.items():
             if not 0 <= page < self.total:
@@ -110,8 +165,18 @@ class PagePool:
                 yield f"page {page} has {refs} references"
             if refs > 0 and page in listed:
                 yield f"page {page} is both free and held ({refs} references)"
-            if refs == 0 and page not in listed:
-                yield f"page {page} is neither free nor held"
+            if refs == 0 and page not in listed and page not in self._cached:
+                yield f"page {page} is neither free nor held nor cached"
+        yield from self._cache_faults(listed)
+
+    def _cache_faults(self, listed: Counter[int]) -> Iterator[str]:
+        for page in self._cached:
+            if self._refs[page] > 0 or page in listed:
+                yield f"page {page} is cached, and held or free as well"
+        for page in self._cached.keys() - self._kept:
+            yield f"page {page} is cached but not to be kept"
+        for page in self._kept & listed.keys():
+            yield f"page {page} is free but to be kept"
 
     def _holder_faults(self, tables: Iterable[Holder]) -> Iterator[str]:
         occurs: Counter[int] = Counter()

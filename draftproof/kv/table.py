@@ -26,7 +26,7 @@ class _Extension(NamedTuple):
 class PageTable:
     """Slots 0 .. length - 1 are committed; during an extension, slots up to its end are reserved as well.
 
-    `pages` (for `length` slots) may name pages that somebody else holds, as a prefix cache does: they become shared.
+    `pages` (for `length` slots) may name pages that somebody else holds, or that are cached: they become shared.
     """
 
     __slots__ = ("_closed", "_extension", "_length", "_pages", "pool")
@@ -37,8 +37,8 @@ class PageTable:
         self._closed = False
         if length < 0 or len(pages) != self._needed(length):
             raise TableError(f"{len(pages)} pages of {pool.page_size} slots do not fit {length} committed slots")
-        if stale := [page for page in pages if pool.refs(page) == 0]:
-            raise TableError(f"pages {stale} are free: only held pages can be shared")
+        if stale := [page for page in pages if not pool.alive(page)]:
+            raise TableError(f"pages {stale} are free: only held or cached pages can be shared")
         for page in pages:
             pool.share(page)
 
@@ -73,7 +73,7 @@ class PageTable:
         """
         start = self.length if start is None else start
         self._check_extend(rows, start)
-        shared = self._shared(start, start + rows)
+        shared = self.shared(start, start + rows)
         grown = max(0, self._needed(start + rows) - len(self._pages))
         fresh = self.pool.alloc(len(shared) + grown)  # the only line that can fail; nothing has changed before it
         displaced = {at: self._pages[at] for at in shared}
@@ -114,22 +114,25 @@ class PageTable:
         """Give every page back, at any moment. Closing twice is harmless."""
         pages, self._closed = self.held_pages(), True
         self._pages, self._extension, self._length = [], None, 0
-        for page in pages:
+        self._release(pages)
+
+    def shared(self, start: int, end: int) -> list[int]:
+        """Places in the list, under slots start .. end - 1, of pages that must be copied before they are written to."""
+        last = min(self._needed(end), len(self._pages)) if start < end else 0
+        return [at for at in range(start // self.pool.page_size, last) if self.pool.fixed(self._pages[at])]
+
+    def _release(self, pages: Sequence[int]) -> None:
+        """The last page first: of a cached prefix the end goes before the beginning."""
+        for page in reversed(pages):
             self.pool.release(page)
 
     def _needed(self, slots: int) -> int:
         return -(-slots // self.pool.page_size)
 
-    def _shared(self, start: int, end: int) -> list[int]:
-        """Places in the list, under slots start .. end - 1, of pages that others hold too."""
-        last = min(self._needed(end), len(self._pages)) if start < end else 0
-        return [at for at in range(start // self.pool.page_size, last) if self.pool.refs(self._pages[at]) > 1]
-
     def _cut(self, length: int) -> None:
         needed, self._length = self._needed(length), length
         dropped, self._pages = self._pages[needed:], self._pages[:needed]
-        for page in dropped:
-            self.pool.release(page)
+        self._release(dropped)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -59,7 +59,7 @@ class Answer:
     def __init__(self, plan: Plan, tokenizer: TokenBytes) -> None:
         self._plan, self._tokenizer = plan, tokenizer
         self._choices = [_Choice() for _ in plan.asks]
-        self._outputs: list[Output] = []
+        self._outputs: dict[int, Output] = {}
         kind = "chat.completion" if plan.chat else "text_completion"
         self._kind, self._id = kind, ("chatcmpl-" if plan.chat else "cmpl-") + uuid.uuid4().hex
         self._created = int(time.time())
@@ -95,7 +95,7 @@ class Answer:
         if not self._plan.stream:
             choice.parts.append(part)
         if output is not None:
-            self._outputs.append(output)
+            self._outputs[index] = output
         yield part
 
     def whole(self) -> Json:
@@ -129,9 +129,10 @@ class Answer:
             "prompt_tokens": prompt,
             "completion_tokens": completion,
             "total_tokens": prompt + completion,
+            "prompt_tokens_details": {"cached_tokens": self._cached()},
         }
         if self._plan.predicted:
-            steps = [step for output in self._outputs for step in output.steps]
+            steps = [step for output in self._outputs.values() for step in output.steps]
             proposed, accepted = sum(len(s.proposed) for s in steps), sum(s.accepted for s in steps)
             told["completion_tokens_details"] = {
                 "accepted_prediction_tokens": accepted,
@@ -139,8 +140,12 @@ class Answer:
             }
         return told
 
+    def _cached(self) -> int:
+        """Of each prompt once, as they were for its first choice, when it has ended."""
+        return sum(output.cached for index, output in self._outputs.items() if index % self._plan.n == 0)
+
     def _metrics(self) -> Json:
-        return {"metrics": {"speculative_decoding": speculation(self._outputs)}}
+        return {"metrics": {"speculative_decoding": speculation(list(self._outputs.values()))}}
 
     def _frame(self, kind: str, choices: list[Json]) -> Json:
         return {

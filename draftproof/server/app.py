@@ -47,6 +47,7 @@ def application(service: Service) -> Starlette:
         Route("/v1/models/{name:path}", partial(_model, service)),
         Route("/tokenize", partial(_tokenize, service), methods=["POST"]),
         Route("/detokenize", partial(_detokenize, service), methods=["POST"]),
+        Route("/reset_prefix_cache", partial(_reset_prefix_cache, service), methods=["POST"]),
         Route("/health", partial(_health, service)),
         Route("/metrics", partial(_metrics, service)),
         Route("/version", _version),
@@ -222,6 +223,12 @@ async def _tokenize(service: Service, request: Request) -> Response:
 async def _detokenize(service: Service, request: Request) -> Response:
     body = await _read(request, service, DetokenizeBody)
     return _json(await run_in_threadpool(service.detokenized, body))
+
+
+async def _reset_prefix_cache(service: Service, _: Request) -> Response:
+    service.open_for_requests()
+    service.worker.reset_prefix_cache()
+    return _json({"status": "ok"})
 
 
 async def _health(service: Service, _: Request) -> Response:

@@ -15,6 +15,7 @@ from draftproof.server.errors import Refusal, invalid
 B = TypeVar("B", bound="Part")
 
 _MOST_STOPS, _MOST_STOP = 16, 256  # stop strings, and characters of one: each costs time in every step
+_MOST_SALT = 1024  # characters
 _MOST_LOGPROBS, _MOST_CHOICES, _MOST_PENALTY = 20, 128, 2.0
 _LEAST_REPETITION, _MOST_REPETITION = 0.001, 1000.0  # logits stay finite
 
@@ -116,6 +117,7 @@ class Sampling(Part):
     return_token_ids: bool = False
     return_token_origins: bool = False
     user: str = ""
+    cache_salt: str = Field("", max_length=_MOST_SALT)
     speculative: Speculative = Speculative()
     prediction: Prediction = Prediction()
 

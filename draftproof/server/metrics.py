@@ -43,6 +43,7 @@ class Metrics:
         self._pages(engine)
         self._costs = costs
         self._decoded()
+        self._reuse(engine)
         self.refused = self._counter("requests_refused", "Requests that were refused because the queue was full")
 
     def page(self) -> tuple[bytes, str]:
@@ -69,6 +70,9 @@ class Metrics:
         self._prompt_sizes.observe(len(output.prompt))
         self._answer_sizes.observe(len(output.tokens))
         self._success.labels(self._model, "0", str(output.finish)).inc()
+        if self._reuses and output.prompt_logprobs is None:
+            self._looked_up.inc(len(output.prompt))
+            self._found.inc(output.cached)
         self._drafted(output)
         self._timed(output)
         if self._costs is not None:
@@ -122,11 +126,21 @@ class Metrics:
         about = "Seconds that plain decoding of decode_tokens would have taken, by costs measured at start"
         self._plain_seconds = self._counter("plain_decode_seconds_estimated", about)
 
+    def _reuse(self, engine: Engine) -> None:
+        """Without a prefix cache these stay at zero."""
+        self._reuses = engine.reuse.on
+        about = "Prompt tokens of requests that looked into the prefix cache"
+        self._looked_up = self._counter("prefix_cache_queries", about)
+        self._found = self._counter("prefix_cache_hits", "Prompt tokens that were found in it and not computed")
+
     def _pages(self, engine: Engine) -> None:
         """Read when somebody asks; whole numbers that the engine's thread writes."""
         pool, scheduler = engine.pool, engine.scheduler
         self._gauge("kv_pages_free", "KV pages that are free").set_function(lambda: pool.free)
         self._gauge("kv_pages_held", "KV pages that requests hold").set_function(lambda: pool.held)
+        self._gauge("kv_pages_cached", "KV pages that nobody holds and that can be found").set_function(
+            lambda: pool.cached
+        )
         used = self._gauge("kv_cache_usage_perc", "Share of the KV pages that is held, 0 to 1")
         used.set_function(lambda: pool.held / pool.total)
         running = self._gauge("num_requests_running", "Requests that take part in steps")

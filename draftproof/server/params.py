@@ -28,7 +28,6 @@ HARMLESS = frozenset(
         "prompt_cache_key",
         "prompt_cache_retention",
         "request_id",
-        "cache_salt",
         "priority",
         "parallel_tool_calls",
     }
@@ -245,6 +244,7 @@ def _params(body: Sampling, server: Server, limit: int, logprobs: int | None, sc
             ignore_eos=body.ignore_eos,
             logprobs=logprobs,
             prompt_logprobs=scored,
+            cache_salt=body.cache_salt,
             k=_length(body, server),
             rule=rule,
         )

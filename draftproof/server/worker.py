@@ -142,6 +142,10 @@ class Worker:
     def abort_all(self, reason: str) -> None:
         self._commands.put(partial(self._abort_all, reason))
 
+    def reset_prefix_cache(self) -> None:
+        """Requests that are submitted from now on find nothing of what was computed so far."""
+        self._commands.put(self.engine.reset_prefix_cache)
+
     async def stop(self) -> None:
         self._commands.put(self._stop)
         await asyncio.to_thread(self._thread.join)

@@ -198,7 +198,7 @@ def test_a_closed_stream_frees_its_request() -> None:
 # planted faults
 
 
-def _not_closed(self: Scheduler, sequence: Any) -> None:
+def _not_closed(self: Scheduler, sequence: Any, sound: bool = True) -> None:
     """Case 35: the pages of a request that ended are kept."""
     for queue in (self.waiting, self.running):
         if sequence in queue:

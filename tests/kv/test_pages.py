@@ -114,12 +114,12 @@ def early_release(pool: PagePool) -> None:
 
 
 BROKEN = {
-    lose: "page 3 is neither free nor held",
+    lose: "page 3 is neither free nor held nor cached",
     free_and_held: r"page 0 is both free and held \(1 references\)",
     twice_free: "page 4 is 2 times in the free list",
     foreign: "page 9 is in the free list but does not exist",
     negative: "page 3 has -1 references",
-    miscounted: "3 free [+] 4 held pages are not 6",
+    miscounted: "3 free [+] 4 held [+] 0 cached pages are not 6",
     extra_reference: "page 1 has 2 references but occurs 1 times",
     early_release: "page 1 has 0 references but occurs 1 times",
 }

@@ -188,7 +188,7 @@ def test_hundred_thousand_operations(total: int, size: int) -> None:
 
 
 def no_copy_on_write(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(PageTable, "_shared", lambda self, start, end: [])
+    patch.setattr(PageTable, "shared", lambda self, start, end: [])
 
 
 def copies_not_reported(patch: pytest.MonkeyPatch) -> None:

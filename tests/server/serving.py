@@ -62,9 +62,10 @@ def table(seed: int = 1) -> Table:
 
 def toy(proposer: Proposer | None = None, eos: tuple[int, ...] = (0,), **info: Any) -> Engine:
     running, settings = info.pop("max_running", 4), info.pop("settings", {"draft": "toy-draft"})
+    reuse = info.pop("prefix_cache", False)
     made = TabularModel(info.pop("table", table()), tabular_info(VOCAB, eos_ids=eos, **info))
     settings = settings if proposer is not None else {}
-    return Engine(made, TOKENIZER, proposer, max_running=running, settings=settings)
+    return Engine(made, TOKENIZER, proposer, max_running=running, settings=settings, prefix_cache=reuse)
 
 
 def drafted(**info: Any) -> Engine:
