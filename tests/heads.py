@@ -60,9 +60,13 @@ def head_path() -> Path:
     return path
 
 
-def engine(draft: str = "head", k: int = 3, nodes: int = 0, head: Path | None = None, **more: Any) -> Engine:
+def engine(
+    draft: str = "head", k: int = 3, nodes: int = 0, head: Path | None = None, prefix_cache: bool = False, **more: Any
+) -> Engine:
     name, options = f"{draft}:{head or head_path()}", replace(OPTIONS, **more)
-    return load(str(target()), name, k=k, nodes=nodes, options=options, draft_options=OPTIONS)
+    return load(
+        str(target()), name, k=k, nodes=nodes, options=options, draft_options=OPTIONS, prefix_cache=prefix_cache
+    )
 
 
 class Watching:

@@ -37,7 +37,7 @@ def engine(proposer: str = "model", on: bool = True, **info: int) -> Engine:
 
 
 def work(rule: str = "block", draft: bool = True) -> Work:
-    """Prompts that begin alike for 0, 5, 9 .. tokens, some of them the whole of another one; turns of a conversation."""
+    """Prompts that begin alike for 0, 5, 9 .. tokens, some of them the whole of another one."""
     rng = np.random.default_rng(3)
     stem = rng.integers(VOCAB, size=24).tolist()
     prompts = [

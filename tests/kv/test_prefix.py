@@ -1,4 +1,4 @@
-"""Pages that are kept: found by their whole prefix, evicted in order, shared, never written to; an audit that sees faults."""
+"""Pages that are kept: found by their whole prefix, evicted in order, shared, never written to; audited."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_dropped_pages_are_free_once_nobody_holds_them() -> None:
 
 
 def run(seed: int, steps: int = 3000) -> None:
-    """Random sequences over three tokens; what is found must hold the tokens it was asked for, by a content of our own."""
+    """Random sequences over three tokens; what is found must hold the tokens that it was asked for."""
     rng, pool = random.Random(seed), PagePool(24, 2)
     cache, held, content = PrefixCache(pool), dict[PageTable, list[int]](), dict[int, list[int]]()
     for _ in range(steps):
