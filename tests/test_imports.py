@@ -131,6 +131,7 @@ HEAVY_ONLY_IN = {
     "uvicorn": ("server",),
     "pydantic": ("server",),
     "prometheus_client": ("server",),
+    "transformers": ("model.torch",),
     "torch": ("model.torch", "distill.net", "distill.muon", "distill.data", "distill.train", "distill.run"),
 }
 

@@ -35,9 +35,10 @@ def _same(model: TargetModel, rows: int) -> bool:
     """One pass over `rows` tokens against small chunks of its end, alone and in a batch of about `rows` rows."""
     tokens, tables = _random(model.info, rows), _tables(model.info, rows)
     whole = [_last(model, [Chunk(tokens, 0, table, 2)]) for table in tables]
-    for size in _CHUNKS:
-        chunk = [Chunk(tokens[rows - size :], rows - size, table, 2) for table in tables]
-        if not all(np.array_equal(whole[0], w) for w in [*whole, *_split(model, chunk[:1]), *_split(model, chunk)]):
+    for size in (1, *_CHUNKS) if model.info.min_rows == 1 else _CHUNKS:
+        chunk = [Chunk(tokens[rows - size :], rows - size, table, min(size, 2)) for table in tables]
+        parts = [*_split(model, chunk[:1]), *_split(model, chunk)]
+        if not all(np.array_equal(whole[0][-len(w) :], w) for w in [*whole, *parts]):
             return False
     return True
 
@@ -100,5 +101,4 @@ def _last(model: TargetModel, chunks: Sequence[Chunk]) -> NDArray[np.float32]:
 
 
 def _split(model: TargetModel, chunks: Sequence[Chunk]) -> list[NDArray[np.float32]]:
-    logits = _last(model, chunks)
-    return [logits[2 * i : 2 * i + 2] for i in range(len(chunks))]
+    return np.split(_last(model, chunks), len(chunks))

@@ -1,0 +1,223 @@
+"""The PyTorch target against transformers' own passes: random ragged batches with roll-backs, on many architectures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+import torch_toys as toys  # noqa: E402
+
+from draftproof.model import torch as backend  # noqa: E402
+from draftproof.model import torch_pages  # noqa: E402
+from draftproof.model.base import ModelInfo  # noqa: E402
+from draftproof.model.checkpoint import ModelError  # noqa: E402
+from draftproof.model.selftest import with_promise  # noqa: E402
+from draftproof.model.torch import TYPES, TorchModel, TorchOptions  # noqa: E402
+from draftproof.types import Chunk  # noqa: E402
+
+PAGES, SEQUENCES, NEAR = 40, 4, 2e-4
+INFO = ModelInfo("toy", 0, toys.CONTEXT, 0, 0)
+EXPERTS = {"gpt-oss, sinks and experts", "mixtral"}
+
+
+def target(name: str, precision: str = "f32", **options: Any) -> TorchModel:
+    model = toys.architecture(name).to(TYPES[precision])
+    return TorchModel(model, INFO, TorchOptions(kv_pages=PAGES, page_size=8, **options))
+
+
+def reference(name: str) -> Callable[[list[int]], np.ndarray]:
+    model = toys.architecture(name)
+    model.set_attn_implementation("eager")
+
+    @torch.inference_mode()
+    def logits(tokens: list[int]) -> np.ndarray:
+        return model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0].numpy()
+
+    return logits
+
+
+def program(model: TorchModel, expected: Callable[[list[int]], np.ndarray], seed: int, passes: int = 8) -> float:
+    """Random passes over sequences that are rolled back by random lengths; the largest difference of any row."""
+    rng, size, worst = np.random.default_rng(seed), model.info.page_size, 0.0
+    pages = rng.permutation(PAGES).reshape(SEQUENCES, -1)
+    texts: list[list[int]] = [[] for _ in range(SEQUENCES)]
+    for _ in range(passes):
+        chunks = []
+        for i in rng.permutation(SEQUENCES)[: rng.integers(1, SEQUENCES + 1)]:
+            text = texts[i] = texts[i][: rng.integers(0, len(texts[i]) + 1)] if rng.random() < 0.5 else texts[i]
+            most = PAGES // SEQUENCES * size - len(text)
+            past, rows = len(text), min(most, int(rng.choice([1, 2, 3, 5, 9, 17])))
+            if rows:
+                text += [int(t) for t in rng.integers(0, toys.VOCAB, rows)]
+                table = tuple(int(p) for p in pages[i][: -(-len(text) // size)])
+                chunks.append((i, Chunk(tuple(text[past:]), past, table, int(rng.integers(0, rows + 1)))))
+        got = model.forward([c for _, c in chunks]).logits if chunks else np.zeros((0, toys.VOCAB))
+        wanted = [expected(texts[i])[len(texts[i]) - c.wanted :] for i, c in chunks]
+        want = np.concatenate(wanted) if wanted else got
+        assert got.shape == want.shape
+        worst = max(worst, float(np.abs(got - want).max(initial=0.0)))
+    return worst
+
+
+@pytest.mark.parametrize("name", toys.ARCHITECTURES)
+@pytest.mark.parametrize("together", [False, True], ids=["chunk by chunk", "together"])
+def test_random_programs_equal_transformers(name: str, together: bool) -> None:
+    model, expected = target(name, together=together), reference(name)
+    assert max(program(model, expected, seed) for seed in range(2)) < NEAR
+
+
+@pytest.mark.slow
+def test_500_random_programs_equal_transformers() -> None:
+    for place, name in enumerate(toys.ARCHITECTURES):
+        model, expected = target(name, together=place % 2 == 1), reference(name)
+        assert max(program(model, expected, 1000 + seed) for seed in range(30)) < NEAR, name
+
+
+def _sight_too_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = torch_pages._sight
+    monkeypatch.setattr(torch_pages, "_sight", lambda c, r, s: right(replace(c, past=c.past + 1), r, s))
+
+
+def _window_too_wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = torch_pages.Group.mask
+    monkeypatch.setattr(torch_pages.Group, "mask", lambda self, w: right(self, w + 1 if w else 0))
+
+
+def _window_too_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = torch_pages.Group.mask
+    monkeypatch.setattr(torch_pages.Group, "mask", lambda self, w: right(self, w - 1 if w else 0))
+
+
+def _stale_after_roll_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = backend.attend
+
+    def stale(batch: Any, store: Any, q: Any, k: Any, v: Any, how: Any) -> Any:
+        kept = [s[batch.slots].clone() for s in store]
+        used = kept[0].abs().sum((1, 2)) > 0
+        k, v = (torch.where(used[:, None, None], old, new) for old, new in zip(kept, (k, v), strict=True))
+        return right(batch, store, q, k, v, how)
+
+    monkeypatch.setattr(backend, "attend", stale)
+
+
+def _positions_from_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_pages, "_positions", lambda c: list(range(len(c.tokens))))
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("llama", _sight_too_far),
+        ("gpt2, learned positions", _sight_too_far),
+        ("mistral with windows", _window_too_wide),
+        ("gemma2, softcap and windows", _window_too_narrow),
+        ("qwen3", _stale_after_roll_back),
+        ("opt", _positions_from_zero),
+        ("gpt-neox, parallel", _positions_from_zero),
+    ],
+)
+def test_planted_fault_is_seen(name: str, fault: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, expected = target(name), reference(name)
+    fault(monkeypatch)
+    assert program(model, expected, 0) > 10 * NEAR
+    with pytest.raises(ModelError, match="differ from transformers"):  # the check at load sees it too
+        target(name)
+
+
+@pytest.mark.parametrize("name", toys.ARCHITECTURES)
+def test_rows_are_bitwise_in_float32_but_for_experts(name: str) -> None:
+    assert with_promise(target(name)).bitwise == (name not in EXPERTS)
+
+
+def test_without_packed_layers_no_promise_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "can_pack", lambda like: False)
+    assert not with_promise(target("llama")).bitwise
+
+
+def test_without_padded_queries_no_promise_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_pages, "_LEAST_ROWS", 1)
+    assert not with_promise(target("llama")).bitwise
+
+
+def test_long_contexts_are_bitwise() -> None:
+    """More slots than a product is split at: a row of the end, alone and in one pass over everything."""
+    model = TorchModel(
+        toys.made("llama", max_position_embeddings=1024), replace(INFO, context=1024), TorchOptions(kv_pages=32)
+    )
+    tokens = tuple(int(t) for t in np.random.default_rng(0).integers(0, toys.VOCAB, 900))
+    pages = tuple(range(29))
+    for end in (150, 200, 400, 700, 900):
+        whole = model.forward([Chunk(tokens, 0, pages, 900 - end + 1)]).logits[0]
+        for rows in (1, 2, 5, 33):
+            part = model.forward([Chunk(tokens[end - rows : end], end - rows, pages[: -(-end // 32)], 1)]).logits[0]
+            assert np.array_equal(whole, part), (end, rows)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "f16"])
+def test_low_precision_is_near_and_promises_nothing_it_does_not_keep(precision: str) -> None:
+    model, expected = target("llama", precision=precision), reference("llama")
+    assert program(model, expected, 0) < 1.0
+    assert model.info.settings["kv_precision"] == precision
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2, softcap and windows", "gpt2, learned positions"])
+def test_hidden_states_are_those_of_transformers(name: str) -> None:
+    model, plain = target(name, hidden_layers=(0, 2, -1)), toys.architecture(name)
+    plain.set_attn_implementation("eager")
+    tokens = list(range(11))
+    with torch.inference_mode():
+        out = plain(input_ids=torch.tensor([tokens]), use_cache=False, output_hidden_states=True)
+    model.forward([Chunk((0, 1, 2, 3), 0, (0,), 0)])
+    hidden = model.forward([Chunk(tuple(tokens[4:]), 4, (0, 1), 1)]).hidden
+    assert hidden is not None
+    assert hidden.shape == (7, 3, 32)
+    assert np.abs(hidden[:, 0] - out.hidden_states[1][0, 4:].numpy()).max() < NEAR
+    assert np.abs(hidden[:, 2] - out.hidden_states[-1][0, 4:].numpy()).max() < NEAR
+    assert np.abs(hidden[:, 1] - hidden[:, 2]).max() > 0.01  # before the last norm, and after it
+
+
+def test_a_tree_equals_its_branches() -> None:
+    """Node 0 is the last token; 1 and 2 hang from it, 3 from 2. Windows look at depths, not at slots."""
+    model, expected = target("gemma2, softcap and windows", trees=True), reference("gemma2, softcap and windows")
+    text = [int(t) for t in np.random.default_rng(3).integers(0, toys.VOCAB, 12)]
+    model.forward([Chunk(tuple(text[:9]), 0, (0, 1), 0)])
+    tree = Chunk((text[9], 20, 30, 40), 9, (0, 1), 4, depths=(0, 1, 1, 2), visible=((0,), (0, 1), (0, 2), (0, 2, 3)))
+    got = model.forward([tree]).logits
+    left, right = expected([*text[:10], 20]), expected([*text[:10], 30, 40])
+    assert np.abs(got[[0, 2, 3]] - right[9:]).max() < NEAR
+    assert np.abs(got[1] - left[10]).max() < NEAR
+    model.move_slots((0, 1), [(11, 10), (12, 11)])
+    after = model.forward([Chunk((50,), 12, (0, 1), 1)]).logits[0]
+    assert np.abs(after - expected([*text[:10], 30, 40, 50])[-1]).max() < NEAR
+
+
+def test_copied_pages_hold_the_same() -> None:
+    model, expected = target("llama"), reference("llama")
+    model.forward([Chunk(tuple(range(8)), 0, (3,), 0)])
+    model.copy_pages([(3, 7)])
+    model.forward([Chunk((9, 9), 6, (3,), 0)])  # the source goes on; the copy stays
+    got = model.forward([Chunk((8,), 8, (7, 1), 1)]).logits[0]
+    assert np.abs(got - expected(list(range(9)))[-1]).max() < NEAR
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "reason"),
+    [
+        ("bloom", {}, "cannot exchange its attention"),
+        ("mamba", {}, "rolled back"),
+        ("qwen3_next", {}, "rolled back"),
+        ("lfm2", {"layer_types": ["conv", "full_attention", "conv"]}, "rolled back"),
+        ("llama4_text", {}, "chunked_attention"),
+        ("phimoe", {"sliding_window": 7}, "windows reach"),
+    ],
+)
+def test_what_cannot_be_paged_is_refused(kind: str, changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ModelError, match=reason):
+        TorchModel(toys.made(kind, **changes), INFO, TorchOptions(kv_pages=PAGES, page_size=8))
