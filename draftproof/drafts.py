@@ -20,12 +20,12 @@ from draftproof.model.checkpoint import Checkpoint, ModelError
 from draftproof.model.directory import checkpoint, remembered_sha256
 from draftproof.model.fetch import Progress
 from draftproof.model.head import HeadModel, check, layers
-from draftproof.model.load import Loaded, ModelOptions, load_model
+from draftproof.model.load import TORCH, Loaded, ModelOptions, load_model
 from draftproof.model.paged import PagedOptions
 
 DRAFTS = (
     "auto, none, ngram, ngram:SHORTEST-LONGEST, suffix, suffix:SHORTEST, head, head:DIRECTORY, combined, "
-    "combined:DIRECTORY, prediction, or a model (name or path) with the target's vocabulary"
+    "combined:DIRECTORY, prediction, or a model (name or path; torch:NAME runs it on PyTorch)"
 )
 SHIPPED = {"smollm2": Path(__file__).parent / "heads" / "smollm2"}
 _SPARE_PAGES = 64  # beside one for each of the target's: rows of trees that are not drafted in the end
@@ -55,7 +55,8 @@ def resolved(draft: str, model: str) -> str:
     """What "auto" means for this model: the shipped head together with suffix matching, or n-grams."""
     if draft != "auto":
         return draft
-    return "combined" if model in SHIPPED and SHIPPED[model].is_dir() else "ngram"
+    name = model.removeprefix(TORCH)
+    return "combined" if name in SHIPPED and SHIPPED[name].is_dir() else "ngram"
 
 
 def trained(draft: str, model: str, progress: Progress) -> Trained | None:
@@ -64,6 +65,7 @@ def trained(draft: str, model: str, progress: Progress) -> Trained | None:
     Raises:
         ModelError: there is no such head, it is damaged, or it is another model's.
     """
+    model = model.removeprefix(TORCH)  # the head's states and matrices are the same on either backend
     name, _, place = draft.partition(":")
     if name not in {"head", "combined"}:
         if not _is_head(Path(draft).expanduser()):

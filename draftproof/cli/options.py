@@ -16,13 +16,18 @@ from draftproof.drafts import DRAFTS
 from draftproof.engine import Engine
 from draftproof.loading import load
 from draftproof.model.fetch import Progress
-from draftproof.model.load import ModelOptions
+from draftproof.model.load import TORCH, ModelOptions
 from draftproof.types import DraftLength, RequestError, SamplingParams
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("model")
-    group.add_argument("--model", default="smollm2", help="smollm2, a .gguf file, a directory, or a Hugging Face name")
+    group.add_argument(
+        "--model",
+        default="smollm2",
+        help="smollm2, a .gguf file, a directory, or a Hugging Face name; torch:NAME runs it on PyTorch",
+    )
+    group.add_argument("--device", default="auto", help="with torch:NAME: auto (default), cpu, cuda, mps")
     group.add_argument("--precision", default="auto", help="weights: auto (default), f32, bf16, int8, int4")
     group.add_argument("--kv-precision", default="auto", help="KV: auto (default), f32, bf16, f16; u8 is not exact")
     group.add_argument("--kv-memory", type=int, default=1024, metavar="MIB", help="memory for KV pages (default 1024)")
@@ -136,7 +141,13 @@ def model_options(args: argparse.Namespace) -> ModelOptions:
         kv_bytes=args.kv_memory << 20,
         context=args.context,
         threads=args.threads,
+        device="auto" if args.draft.startswith(TORCH) and not args.model.startswith(TORCH) else args.device,
     )
+
+
+def draft_options(args: argparse.Namespace) -> ModelOptions:
+    device = args.device if args.draft.startswith(TORCH) else "auto"
+    return ModelOptions(precision=args.draft_precision or "auto", threads=args.threads, device=device)
 
 
 def load_engine(
@@ -158,7 +169,7 @@ def load_engine(
             decisions=decisions,
             prefix_cache=prefix_cache,
             options=model_options(args),
-            draft_options=ModelOptions(precision=args.draft_precision or "auto", threads=args.threads),
+            draft_options=draft_options(args),
             progress=progress,
         )
 

@@ -29,8 +29,8 @@ Read = Callable[[Path, Callable[[Path], str]], tuple[Checkpoint, TokenizerFiles]
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
-    """A model on this machine that is to be converted."""
+class Source:
+    """A model on this machine, as its weight file has it."""
 
     path: Path
     kind: str  # "gguf" or "hf"
@@ -48,7 +48,7 @@ def prepare(source: str, precision: str, progress: Progress = silent) -> Path:
 
     An OpenVINO directory of the user's is returned as it is: `precision` says nothing about it.
     """
-    found = _locate(source, progress)
+    found = locate(source, progress)
     if isinstance(found, Path):
         return found
     if not re.fullmatch(r"[a-z0-9_]+", precision):
@@ -72,13 +72,13 @@ def checkpoint(source: str, progress: Progress = silent) -> Checkpoint:
 
 def original(source: str, progress: Progress = silent) -> tuple[Checkpoint, TokenizerFiles]:
     """Weights and tokenizer of `source` as its files have them."""
-    found = _locate(source, progress)
+    found = locate(source, progress)
     if isinstance(found, Path):
         raise ModelError(f"{source} is a ready OpenVINO directory: its original weights are not in it")
     return found.read()
 
 
-def _locate(source: str, progress: Progress) -> _Source | Path:
+def locate(source: str, progress: Progress) -> Source | Path:
     """What `source` names: something to convert, or an OpenVINO directory that is ready."""
     path = Path(source).expanduser()
     if path.is_dir():
@@ -86,28 +86,28 @@ def _locate(source: str, progress: Progress) -> _Source | Path:
     if path.is_file():
         if path.suffix.lower() != ".gguf":
             raise ModelError(f"{source} is not a .gguf file; {ACCEPTED}")
-        return _Source(path.absolute(), "gguf")
+        return Source(path.absolute(), "gguf")
     if source == "smollm2":
-        return _Source(fetch.smollm2_gguf(progress), "gguf")
+        return Source(fetch.smollm2_gguf(progress), "gguf")
     if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", source) and path.suffix.lower() != ".gguf":
         return _directory(hf.download(source, progress))
     raise ModelError(f"there is no model {source!r}; {ACCEPTED}")
 
 
-def _directory(path: Path) -> _Source | Path:
+def _directory(path: Path) -> Source | Path:
     if (path / "openvino_model.xml").is_file():
         if not (path / "openvino_model.bin").is_file():
             raise ModelError(f"{path}: openvino_model.bin is missing beside openvino_model.xml; copy both")
         return path
     if (path / "config.json").is_file() and any(path.glob("*.safetensors")):
-        return _Source(path, "hf")
+        return Source(path, "hf")
     files = sorted(path.glob("*.gguf"))
     if files:
         raise ModelError(f"{path} is a directory; give the path of the file in it, such as {files[0]}")
     raise ModelError(f"{path} holds no model that can be read; {ACCEPTED}")
 
 
-def _convert(source: _Source, precision: str, target: Path) -> None:
+def _convert(source: Source, precision: str, target: Path) -> None:
     """Writes a temporary sibling of `target` and renames it, with `target`'s lock held."""
     from draftproof.model import graph
 

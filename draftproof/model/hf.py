@@ -128,13 +128,13 @@ def read(path: Path, digest: Callable[[Path], str] = sha256_file) -> tuple[Check
     a = _architecture(path, config, stored)
     if a.layers > len(stored):
         _refuse(path, "has fewer tensors than layers", "fetch the model again")
-    named = names(a)
+    called = names(a)
     unused = {_TOP["head"]} if a.tied else set()
     found = {name: t.shape for name, t in stored.items() if name not in unused and not name.endswith("inv_freq")}
-    wrong = misfit(a, named, found)
+    wrong = misfit(a, called, found)
     if wrong:
         _refuse(path, wrong, f"fetch the model again, or use a plain {a.family} model")
-    return Checkpoint(a, lambda name: stored[named[name]].read(), fingerprint(path, digest)), read_files(path)
+    return Checkpoint(a, lambda name: stored[called[name]].read(), fingerprint(path, digest)), read_files(path)
 
 
 def _weight_files(path: Path) -> list[Path]:
@@ -229,7 +229,7 @@ def _family(path: Path, config: Mapping[str, Any]) -> str:
     if "moe" in kind or kind == "mixtral" or config.get("num_local_experts") or config.get("num_experts"):
         _refuse(path, f"{kind} is a mixture of experts, which is not supported", f"use a dense model ({known})")
     if kind not in FAMILIES:
-        _refuse(path, f"the model type {kind} is not supported", f"use one of {known}")
+        _refuse(path, f"the model type {kind} is not supported", f"use one of {known}, or PyTorch: torch:{path}")
     return FAMILIES[kind]
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import openvino as ov
 
 from draftproof.model import fidelity
-from draftproof.model.base import ModelInfo
+from draftproof.model.base import ModelInfo, TargetModel
 from draftproof.model.checkpoint import ModelError
 from draftproof.model.directory import prepare
 from draftproof.model.fetch import Progress, silent
@@ -23,12 +23,15 @@ from draftproof.model.paged import KV_PRECISIONS
 from draftproof.model.selftest import with_promise
 from draftproof.model.tokenizer import Tokenizer
 
+TORCH = "torch:"  # in front of a model's name: run it on PyTorch
 _MOST_ROWS = 512  # of a pass, where nothing else bounds them: more gain nothing and take memory
 
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
     """How to load a model; "auto" and 0 choose for this machine. See OpenVINOOptions for the rest.
+
+    `device` is for the torch backend: cpu, cuda or mps.
 
     `bitwise` False gives up the promise that batching changes no bit, and with it the second row of plain sequences
     and the bound on rows a pass: large plain batches run nearly twice as fast.
@@ -43,10 +46,11 @@ class ModelOptions:
     hidden_layers: tuple[int, ...] = ()
     trees: bool = False
     bitwise: bool = True
+    device: str = "auto"
 
 
 class Loaded(NamedTuple):
-    model: OpenVINOModel
+    model: TargetModel
     tokenizer: Tokenizer
 
 
@@ -58,10 +62,15 @@ def default_precision() -> str:
 def load_model(source: str, options: ModelOptions | None = None, progress: Progress = silent) -> Loaded:
     """Fetch and convert if that was not done before, compile, and test what may be promised.
 
+    `source` with torch: in front is run on PyTorch, as it is; without, it is converted to OpenVINO.
+
     Raises:
         ModelError: one line that says what is wrong and what to do.
     """
     options = options or ModelOptions()
+    _check_sizes(options)
+    if source.startswith(TORCH):
+        return _load_torch(source.removeprefix(TORCH), options, progress)
     precision, kv = _resolved(options)
     directory = prepare(source, precision, progress)
     precision, weights = _stored(source, directory, options.precision, precision)
@@ -79,6 +88,43 @@ def load_model(source: str, options: ModelOptions | None = None, progress: Progr
     return Loaded(model, tokenizer)
 
 
+def _load_torch(name: str, options: ModelOptions, progress: Progress) -> Loaded:
+    """Bits are promised in float32 on a CPU alone: elsewhere nobody has looked why rows should not depend on others."""
+    try:
+        import torch
+
+        from draftproof.model import torch_load
+        from draftproof.model.torch import TorchOptions
+    except ImportError as error:
+        needs = "the torch backend needs PyTorch and transformers, run `pip install draftproof[torch]`"
+        raise ModelError(f"{needs} ({error})") from error
+    device = torch_load.default_device() if options.device == "auto" else options.device
+    torch_load.check_device(device)
+    precision = torch_load.default_precision(device) if options.precision == "auto" else options.precision
+    if options.kv_precision not in {"auto", precision}:
+        raise ModelError(f"kv_precision {options.kv_precision!r}: the torch backend keeps K and V in {precision}")
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    o = options
+    wanted = TorchOptions(device, o.kv_bytes, o.kv_pages, trees=o.trees, hidden_layers=o.hidden_layers)
+    model, tokenizer = torch_load.load(name, precision, options.context, wanted, progress)
+    info = model.info
+    if options.bitwise and (device, precision) == ("cpu", "f32"):
+        progress("testing that batching changes no bit")
+        info = with_promise(model)
+    if not info.bitwise:
+        info = replace(info, max_rows=_MOST_ROWS)
+    stated = {"weights": precision, "context": info.context, "bitwise": info.bitwise}
+    model.info = replace(info, settings={**info.settings, **stated})
+    return Loaded(model, tokenizer)
+
+
+def _check_sizes(options: ModelOptions) -> None:
+    for name in ("kv_bytes", "kv_pages", "threads", "context"):
+        if getattr(options, name) < 0:
+            raise ModelError(f"{name} must not be negative, got {getattr(options, name)}")
+
+
 def _resolved(options: ModelOptions) -> tuple[str, str]:
     precision = default_precision() if options.precision == "auto" else options.precision
     kv = options.kv_precision
@@ -86,9 +132,8 @@ def _resolved(options: ModelOptions) -> tuple[str, str]:
     for name, value, known in (("precision", precision, PRECISIONS), ("kv_precision", kv, KV_PRECISIONS)):
         if value not in known:
             raise ModelError(f"{name} {value!r} is unknown: use auto or one of {', '.join(known)}")
-    for name in ("kv_bytes", "kv_pages", "threads", "context"):
-        if getattr(options, name) < 0:
-            raise ModelError(f"{name} must not be negative, got {getattr(options, name)}")
+    if options.device not in {"auto", "cpu"}:
+        raise ModelError(f"device {options.device!r} is for the torch backend: name the model as in torch:NAME")
     return precision, kv
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from torch import Tensor
 
 from draftproof.model.base import ModelInfo
@@ -44,7 +45,8 @@ class TorchModel:
     """A TargetModel on PyTorch. Takes the module over: its attention and, on a CPU, its linear layers are replaced."""
 
     def __init__(self, model: Any, info: ModelInfo, options: TorchOptions) -> None:
-        """`model` is a causal model of transformers in one of TYPES, which is that of K and V too. `info` gives name, context and eos_ids; vocabulary, pages and settings are filled in here.
+        """`model` is a causal model of transformers in one of TYPES, which is that of K and V too. `info` gives name,
+        context and eos_ids; vocabulary, pages and settings are filled in here.
 
         Raises:
             ModelError: the model has state that cannot be rolled back, or paged passes differ from its own.
@@ -145,7 +147,7 @@ def _seen(decoder: Decoder, device: torch.device) -> _Seen:
 def _settings(like: Tensor, options: TorchOptions) -> dict[str, object]:
     precision = next(name for name, kind in TYPES.items() if kind == like.dtype)
     return {
-        "backend": f"torch {torch.__version__}",
+        "backend": f"torch {torch.__version__}, transformers {transformers.__version__}",
         "device": options.device,
         "precision": precision,
         "kv_precision": precision,
