@@ -14,14 +14,16 @@ from draftproof.draft.model import ModelProposer
 from draftproof.draft.ngram import NgramProposer
 from draftproof.draft.none import NoProposer
 from draftproof.draft.prediction import PredictionProposer
+from draftproof.draft.shared import SharedProposer, Translation
 from draftproof.draft.suffix import SuffixProposer
-from draftproof.model import headfile
+from draftproof.model import fidelity, headfile
 from draftproof.model.checkpoint import Checkpoint, ModelError
 from draftproof.model.directory import checkpoint, remembered_sha256
 from draftproof.model.fetch import Progress
 from draftproof.model.head import HeadModel, check, layers
 from draftproof.model.load import TORCH, Loaded, ModelOptions, load_model
 from draftproof.model.paged import PagedOptions
+from draftproof.model.vocabulary import common
 
 DRAFTS = (
     "auto, none, ngram, ngram:SHORTEST-LONGEST, suffix, suffix:SHORTEST, head, head:DIRECTORY, combined, "
@@ -29,6 +31,8 @@ DRAFTS = (
 )
 SHIPPED = {"smollm2": Path(__file__).parent / "heads" / "smollm2"}
 _SPARE_PAGES = 64  # beside one for each of the target's: rows of trees that are not drafted in the end
+_MEASURED = 96  # tokens of text that shared probability is measured on
+_LEAST_MASS = 0.2  # of the target's probability on shared tokens: no more drafts than that can stand
 _SHORTEST = 1  # suffix that the combined proposer looks at: its own figures say when to trust it
 
 
@@ -148,15 +152,26 @@ def _draft_model(draft: str, target: Loaded, options: ModelOptions, progress: Pr
         loaded = load_model(draft, replace(options, kv_pages=target.model.info.pages), progress)
     except ModelError as error:
         raise ModelError(f"draft {draft!r}: {error} (a draft is {DRAFTS})") from error
-    _check_vocabulary(draft, loaded, target)
-    return ModelProposer(loaded.model, target.model.info.vocab)
+    if loaded.tokenizer.names() == target.tokenizer.names():
+        return ModelProposer(loaded.model, target.model.info.vocab)
+    progress("comparing the vocabularies of target and draft")
+    return shared(draft, loaded, target)
 
 
-def _check_vocabulary(draft: str, loaded: Loaded, target: Loaded) -> None:
-    mine, theirs = loaded.tokenizer.names(), target.tokenizer.names()
-    for token in mine.keys() | theirs.keys():
-        if mine.get(token) != theirs.get(token):
-            raise ModelError(
-                f"draft {draft!r} has another vocabulary: token {token!r} is {mine.get(token, 'missing')} there and "
-                f"{theirs.get(token, 'missing')} in the target; use a draft of the same model family"
-            )
+def shared(draft: str, loaded: Loaded, target: Loaded) -> SharedProposer:
+    """A draft with another vocabulary, which proposes the tokens that both have.
+
+    Raises:
+        ModelError: what both have carries so little of the target's probability that drafts could hardly ever stand.
+    """
+    vocab = target.model.info.vocab
+    both = common(target.tokenizer, loaded.tokenizer, (vocab, loaded.model.info.vocab))
+    text = fidelity.text()
+    sides = ((target, both.target), (loaded, both.draft))
+    masses = [fidelity.mass(s.model, s.tokenizer.encode(text)[:_MEASURED], ids) for s, ids in sides]
+    if masses[0] < _LEAST_MASS:
+        raise ModelError(
+            f"draft {draft!r} has another vocabulary: of its tokens {len(both.target)} are the target's too, with "
+            f"{masses[0]:.1%} of the target's probability; use a draft of the same model family"
+        )
+    return SharedProposer(loaded.model, vocab, Translation(*both), (masses[0], masses[1]))

@@ -11,6 +11,7 @@ from draftproof.draft.base import Proposer
 from draftproof.draft.combined import CombinedProposer
 from draftproof.draft.head import HeadProposer
 from draftproof.draft.model import ModelProposer
+from draftproof.draft.shared import SharedProposer
 from draftproof.drafts import proposer, resolved, trained
 from draftproof.engine import Engine
 from draftproof.length.goodput import GoodputLength, Heard
@@ -113,6 +114,12 @@ def _draft_settings(proposer: Proposer) -> dict[str, object]:
     if not isinstance(proposer, ModelProposer):
         return {}
     own = proposer.model.info.settings
-    return {
-        f"draft_{name}": own[name] for name in ("precision", "kv_precision", "kv_bytes", "fingerprint") if name in own
+    shared: dict[str, object] = {}
+    if isinstance(proposer, SharedProposer):
+        target, draft = (round(mass, 4) for mass in proposer.masses)
+        shared = {"shared_tokens": proposer.shared_tokens, "target_mass_shared": target, "draft_mass_shared": draft}
+    return shared | {
+        f"draft_{name}": own[name]
+        for name in ("backend", "device", "precision", "kv_precision", "kv_bytes", "fingerprint")
+        if name in own
     }

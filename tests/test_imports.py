@@ -56,6 +56,7 @@ ALLOWED: dict[str, set[str]] = {
     "kv": {"kv"},
     "draft": {*CORE, "tree", "law", "kv", "model.base", "draft.base"},
     "draft.head": {*CORE, "law", "kv", "model.base", "draft.base", "draft.growth"},
+    "draft.shared": {"types", "model.base", "draft.model"},
     "draft.combined": {*CORE, "cost", "draft.base", "draft.head", "draft.suffix"},
     "length": {"types", "length", "cost"},
     "model": {"types", "tree", "model"},

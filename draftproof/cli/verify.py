@@ -70,7 +70,7 @@ def register(commands: Any) -> None:
 
 def _add_subject(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("subject")
-    group.add_argument("--model", default="toy", help="toy (default): tiny checkpoints; or anything generate takes")
+    group.add_argument("--model", default="toy", help="toy (default), torch:toy, or what generate takes")
     group.add_argument("--draft", action="append", default=[], help="may be repeated; default: all kinds")
     group.add_argument("--rule", action="append", default=[], help="may be repeated; default: all exact rules")
     verify_engine.add_options(parser)

@@ -30,17 +30,14 @@ class _State:
 
 @dataclass(slots=True)
 class _Work:
-    """One ask on its way: `tokens` are committed and drawn, `drawn` of them with `laws`."""
+    """One ask on its way: `tokens` are committed and drawn ones in the draft's ids, `drawn` in the target's."""
 
     ask: Ask
     state: _State
     tokens: list[int]
+    drawn: list[int] = field(default_factory=list)
     laws: list[Law] = field(default_factory=list)
     error: str | None = None
-
-    @property
-    def drawn(self) -> tuple[int, ...]:
-        return tuple(self.tokens[len(self.tokens) - len(self.laws) :])
 
     @property
     def unfed(self) -> int:
@@ -49,7 +46,7 @@ class _Work:
     @property
     def most(self) -> int:
         """Slots that the table needs until the whole draft is drawn."""
-        return len(self.ask.view.tokens) + self.ask.k
+        return len(self.tokens) + self.ask.k - len(self.laws)
 
 
 class ModelProposer:
@@ -76,7 +73,7 @@ class ModelProposer:
                 for work, logits in self._feed(active):
                     self._draw(work, logits)
                 active = [w for w in active if w.error is None and len(w.laws) < w.ask.k]
-        return [Draft() if w is None else Draft(w.drawn, tuple(w.laws), w.error) for w in works]
+        return [Draft() if w is None else Draft(tuple(w.drawn), tuple(w.laws), w.error) for w in works]
 
     def observe(self, seen: Sequence[Seen]) -> None:
         del seen  # the next proposal compares tokens
@@ -91,7 +88,9 @@ class ModelProposer:
 
     def _begin(self, ask: Ask) -> _Work | None:
         """Roll the state back to the longest prefix that still stands, leaving at least the last token to feed."""
-        tokens = list(ask.view.tokens)
+        tokens = self._read(ask.view.tokens)
+        if not tokens:
+            return None
         if len(tokens) + ask.k > self._context:
             if not self._said:
                 _log.warning("the draft's context of %d tokens is full: going on without it", self._context)
@@ -157,17 +156,28 @@ class ModelProposer:
         return chosen
 
     def _draw(self, work: _Work, logits: Floats) -> None:
-        prompt, done = work.ask.view.request.prompt, work.tokens
+        view = work.ask.view
+        prompt = view.request.prompt
         try:
-            law = work.ask.laws.law(self._fitted(logits), prompt, done[len(prompt) :])
+            law = work.ask.laws.law(self._fitted(logits), prompt, [*view.tokens[len(prompt) :], *work.drawn])
         except RequestError as error:
             work.error = f"draft model: {error}"
             return
         token = work.ask.draw(law, work.ask.noise, len(work.laws))
-        work.tokens.append(token)
+        work.tokens.append(self._own(token))
+        work.drawn.append(token)
         work.laws.append(law)
 
+    def _read(self, tokens: Sequence[int]) -> list[int]:
+        """A text of the target's ids in the draft's."""
+        return list(tokens)
+
+    def _own(self, token: int) -> int:
+        """The draft's id of a token that it may propose."""
+        return token
+
     def _fitted(self, logits: Floats) -> Floats:
+        """The draft's logits, one for each of the target's ids."""
         if len(logits) >= self._vocab:
             return logits[: self._vocab]
         return np.concatenate([logits, np.full(self._vocab - len(logits), -np.inf, dtype=logits.dtype)])

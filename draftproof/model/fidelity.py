@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
@@ -55,6 +55,12 @@ def all_logits(model: TargetModel, tokens: tuple[int, ...]) -> NDArray[np.float3
     starts = range(0, len(tokens) - len(tokens) % step, step)
     parts = [model.forward([Chunk(tokens[s : s + step], s, pages, step)]).logits for s in starts]
     return np.concatenate(parts)
+
+
+def mass(model: TargetModel, tokens: Sequence[int], ids: NDArray[np.int64]) -> float:
+    """Mean probability, over the positions of a text, that the tokens `ids` have together. As `all_logits`."""
+    room = min(len(tokens), model.info.context, model.info.pages * model.info.page_size)
+    return float(_softmax(all_logits(model, tuple(tokens[:room])))[:, ids].sum(axis=1).mean())
 
 
 # Overlaps of the default model, from LOG.md: (start of the file's fingerprint, precision, KV) on AVX2, 384 positions.

@@ -48,7 +48,8 @@ EXACT_RULES = ("block", "token", "sampled", "coupled")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line asks for. `model` "toy" is the built-in pair of tiny checkpoints."""
+    """What the command line asks for. `model` "toy" is the built-in pair of tiny checkpoints, "torch:toy" the same pair
+    on PyTorch."""
 
     model: str = "toy"
     drafts: tuple[str, ...] = ()
@@ -61,7 +62,7 @@ def legs(options: Options) -> list[Leg]:
     from draftproof.verify.adapters import draftproof as ours
 
     exact = tuple(r for r in options.rules if r in EXACT_RULES)
-    if options.model == "toy":
+    if options.model in {"toy", "torch:toy"}:
         return _toy_legs(options, exact)
     made = []
     for draft in options.drafts or ("ngram", options.model):
@@ -80,14 +81,15 @@ def _toy_legs(options: Options, exact: tuple[str, ...]) -> list[Leg]:
         "model": {"spread": (*TOY_CHECKS, *measured) if exact else measured, "agreeing": AGREEING_CHECKS * bool(exact)},
         "ngram": {"spread": NGRAM_CHECKS * bool(exact)},
     }
+    backend, where = ("torch:", " on torch") if options.model == "torch:toy" else ("", "")
     made = []
     if unknown := [d for d in options.drafts if d not in plan]:
         raise VerifyError(f"the toys have no draft {unknown[0]!r}: give one of {', '.join(plan)}, or name a --model")
     for draft in options.drafts or tuple(plan):
         for name, checks in plan[draft].items():
             pair = toy.pair(name)
-            engine = partial(ours.toy_engine, pair, options.folder / name, draft, exact)
-            made.append(Leg(f"toy {name}, {draft} draft", engine, toy.world(pair), checks))
+            engine = partial(ours.toy_engine, pair, options.folder / name, draft, exact, backend)
+            made.append(Leg(f"toy {name}, {draft} draft{where}", engine, toy.world(pair), checks))
     return made
 
 

@@ -201,9 +201,9 @@ class FrozenHistory(ModelProposer):
     """Penalties of the draft stand still inside the block: exact, but the law is not the recipe's."""
 
     def _draw(self, work: Any, logits: Floats) -> None:
-        kept, work.tokens = work.tokens, list(work.ask.view.tokens)
+        kept, work.drawn = work.drawn, []
         super()._draw(work, logits)
-        work.tokens = [*kept, work.tokens[-1]]
+        work.drawn = [*kept, *work.drawn]
 
 
 def test_planted_padding_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

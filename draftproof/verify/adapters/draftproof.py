@@ -23,7 +23,7 @@ from draftproof.draft.ngram import NgramProposer
 from draftproof.engine import Engine
 from draftproof.model.base import TargetModel
 from draftproof.model.fetch import silent
-from draftproof.model.load import Loaded, ModelOptions, load_model
+from draftproof.model.load import TORCH, Loaded, ModelOptions, load_model
 from draftproof.types import Chunk, Draft, Kind, Law, Output, RequestError, SamplingParams
 from draftproof.verify.contract import Ability, EngineError, Job, Params, RuleUnderTest, Sample, StepCount, World
 from draftproof.verify.toy import Pair, write_hf
@@ -166,16 +166,18 @@ class _Narrow:
         self.forward, self.copy_pages, self.move_slots = model.forward, model.copy_pages, model.move_slots
 
 
-def toy_engine(pair: Pair, folder: Path, draft: str, rules: Sequence[str] = tuple(RULES)) -> DraftproofEngine:
+def toy_engine(
+    pair: Pair, folder: Path, draft: str, rules: Sequence[str] = tuple(RULES), backend: str = ""
+) -> DraftproofEngine:
     """Our engine on a toy pair, through its own loader, kernels, drafter, sampler and scheduler.
 
-    `draft`: "model" is the pair's draft, "ngram" looks up.
+    `draft`: "model" is the pair's draft, "ngram" looks up. `backend` stands before the models' names: "torch:" or none.
     """
     options = ModelOptions(precision="f32", kv_pages=_TOY_PAGES, context=_TOY_CONTEXT, threads=1)
-    target = load_model(str(write_hf(pair.target, folder / "target")), options)
+    target = load_model(f"{backend}{write_hf(pair.target, folder / 'target')}", options)
     if draft == "ngram":
         return DraftproofEngine(_maker(target, _looking_up(target), _TIGHT_TOY), rules)
-    small = load_model(str(write_hf(pair.draft, folder / "draft")), options)
+    small = load_model(f"{backend}{write_hf(pair.draft, folder / 'draft')}", options)
     return DraftproofEngine(_maker(target, _asking(small, target), _TIGHT_TOY), rules)
 
 
@@ -190,6 +192,7 @@ def real_engine(model: str, draft: str, rules: Sequence[str], draft_precision: s
     elif head is not None or draft.partition(":")[0] in {"ngram", "suffix"}:
         make = partial(drafts.proposer, draft, head, target, ModelOptions(), silent)
     else:
+        draft_precision = "auto" if draft.startswith(TORCH) else draft_precision
         options = ModelOptions(precision=draft_precision, kv_pages=target.model.info.pages)
         make = _asking(load_model(draft, options), target)
     return DraftproofEngine(_maker(target, make, _TIGHT_REAL), rules)
