@@ -13,7 +13,7 @@ from importlib import import_module
 from draftproof import __version__
 from draftproof.cli import serve_vllm
 
-COMMANDS = ("generate", "serve", "verify", "bench", "tune", "accept", "audit", "distill", "fidelity", "cost")
+COMMANDS = ("generate", "serve", "verify", "bench", "tune", "accept", "audit", "distill", "fidelity", "cost", "doctor")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

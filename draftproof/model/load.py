@@ -6,6 +6,8 @@ Knows which precision suits this CPU. Knows nothing of engines, proposers or req
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -88,16 +90,36 @@ def load_model(source: str, options: ModelOptions | None = None, progress: Progr
     return Loaded(model, tokenizer)
 
 
+@contextmanager
+def _needs_torch() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        needs = "the torch backend needs PyTorch and transformers, run `pip install draftproof[torch]`"
+        raise ModelError(f"{needs} ({error})") from error
+
+
+def devices() -> dict[str, object]:
+    """OpenVINO's devices with what each computes in, and the precision that "auto" stands for."""
+    core = ov.Core()
+    found = {name: list(core.get_property(name, "OPTIMIZATION_CAPABILITIES")) for name in core.available_devices}
+    return {"devices": found, "device": "CPU", "precision": default_precision(), "attention": "OpenVINO's, paged"}
+
+
+def torch_report() -> dict[str, object]:
+    """What PyTorch has to offer here. Raises ModelError where it, or transformers, is missing."""
+    with _needs_torch():
+        from draftproof.model.torch_report import report
+    return report()
+
+
 def _load_torch(name: str, options: ModelOptions, progress: Progress) -> Loaded:
     """Bits are promised in float32 on a CPU alone: elsewhere nobody has looked why rows should not depend on others."""
-    try:
+    with _needs_torch():
         import torch
 
         from draftproof.model import torch_load
         from draftproof.model.torch import TorchOptions
-    except ImportError as error:
-        needs = "the torch backend needs PyTorch and transformers, run `pip install draftproof[torch]`"
-        raise ModelError(f"{needs} ({error})") from error
     device = torch_load.default_device() if options.device == "auto" else options.device
     torch_load.check_device(device)
     precision = torch_load.default_precision(device) if options.precision == "auto" else options.precision
