@@ -81,6 +81,7 @@ ALLOWED: dict[str, set[str]] = {
     "bench.promise": {"bench", "cost", "length", "types"},
     "bench.tune": {"bench", "accept", "admission", "length.profile", "types"},
     "bench.replay": {"cost", "length", "types"},
+    "audit": {"audit", "verify", "page"},
     "acceptance": {"acceptance", "bench", "verify", "page", "types", "model.checkpoint"},
     "server": {"server", "admission", "engine", "length.profile", "model.checkpoint", "stats", "text", "types", ""},
     "server.playground": {"server", "accept", "admission", "model.checkpoint", "page", "types"},
@@ -91,6 +92,7 @@ ALLOWED: dict[str, set[str]] = {
         "accept",
         "acceptance",
         "admission",
+        "audit",
         "cost",
         "engine",
         "loading",
@@ -126,14 +128,20 @@ NO_ARRAYS = (
 )
 ARRAY_LIBRARIES = {"numpy", "torch", "openvino", "scipy", "jax"}
 HEAVY_ONLY_IN = {
-    "openvino": ("model.graph", "model.paged", "model.head", "model.openvino", "model.load", "verify.toy_openvino"),
+    "openvino": (
+        *("model.graph", "model.paged", "model.head", "model.openvino", "model.load"),
+        *("verify.toy_openvino", "verify.adapters.workers.ovgenai"),
+    ),
     "matplotlib": ("cli.cost_plot",),
     "starlette": ("server",),
     "uvicorn": ("server",),
     "pydantic": ("server",),
     "prometheus_client": ("server",),
-    "transformers": ("model.torch",),
-    "torch": ("model.torch", "distill.net", "distill.muon", "distill.data", "distill.train", "distill.run"),
+    "transformers": ("model.torch", "verify.adapters.workers.hf"),
+    "torch": (
+        *("model.torch", "distill.net", "distill.muon", "distill.data", "distill.train", "distill.run"),
+        "verify.adapters.workers.hf",
+    ),
 }
 
 

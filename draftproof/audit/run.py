@@ -6,7 +6,6 @@ Knows how runs follow each other and what a case's standing is; nothing of engin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -108,6 +107,7 @@ def _run(case: Case, legs: Sequence[Leg], what: str, how: How, budget: Budget) -
     if not legs:
         return Ran()
     header = {"case": case.name, "plan": fingerprint(legs), "versions": how.versions, **asdict(budget)}
+    how.folder.mkdir(parents=True, exist_ok=True)
     path = how.folder / f"{case.engine}-{case.mode}-{budget.seed}-{what}.jsonl"
-    with Store(path, header) if how.folder.parts else nullcontext() as store:
+    with Store(path, header) as store:
         return run_plan(legs, budget, store=store, timeout=how.timeout, progress=how.progress)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -99,16 +98,22 @@ def _one(args: argparse.Namespace, seed: int, show: Callable[[Progress], None]) 
     from draftproof.audit.record import to_record
     from draftproof.audit.run import How, audit
 
-    began, folder = time.strftime("%Y-%m-%d %H:%M"), Path(args.folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    began = time.strftime("%Y-%m-%d %H:%M")
     budget = Budget(tv=args.tv, level="quick" if args.quick else "default", seed=seed)
     versions = {name: told for name, told in verify.versions().items() if name != "code"}
-    how = How(budget, versions, folder, args.timeout, show)
+    how = How(budget, versions, Path(args.folder), args.timeout, show)
     options = dict(word.split("=", 1) for word in args.engine_option)
     asked = [word.partition(":") for word in args.engine]
     every = [cases(n, m.split(",") if m else (), _engines(), verify.toys(), options) for n, _, m in asked]
     findings = [audit(case, how) for some in every for case in some]
-    return to_record(findings, budget, versions, shlex.join(["draftproof", *sys.argv[1:]]), began)
+    return to_record(findings, budget, versions, shlex.join(_again(args, seed)), began)
+
+
+def _again(args: argparse.Namespace, seed: int) -> list[str]:
+    """The command that runs the same once more, without where it writes."""
+    named = [word for name in args.engine for word in ("--engine", name)]
+    named += [word for pair in args.engine_option for word in ("--engine-option", pair)]
+    return ["draftproof", "audit", *named, *["--quick"] * args.quick, "--tv", f"{args.tv:g}", "--seed", str(seed)]
 
 
 def _table(audits: Sequence[dict[str, Any]], out: Console) -> None:

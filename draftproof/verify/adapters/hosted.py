@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
@@ -46,25 +47,29 @@ class Child:
             self._process.stdin.flush()
             answer = json.loads(self._process.stdout.readline())
         except (OSError, ValueError) as error:
-            raise EngineError(f"the engine's process ended: {self._last_words()} (log: {self.log})") from error
+            raise EngineError(f"the engine's process ended: {self._last_words()} (log: {self.log.name})") from error
         if "error" in answer:
             raise EngineError(f"the engine reports an error: {answer['error']}")
         return answer
 
     def _last_words(self) -> str:
-        self._out.flush()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_PATIENCE)  # it says them as it goes
         lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        return lines[-1] if lines else f"status {self._process.poll()}, without a word"
+        return f"status {self._process.poll()}, {lines[-1] if lines else 'without a word'}"
 
     def close(self) -> None:
         """End the process, by force if it does not leave."""
         assert self._process.stdin is not None
-        self._process.kill() if self._process.stdin.closed else self._process.stdin.close()
+        assert self._process.stdout is not None
+        with suppress(OSError):  # what it did not read any more
+            self._process.stdin.close()
         try:
             self._process.wait(_PATIENCE)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._process.stdout.close()
         self._out.close()
 
 

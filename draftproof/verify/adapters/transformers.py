@@ -24,7 +24,6 @@ _ABILITIES = frozenset(
         Ability.MIN_TOKENS,
         Ability.MIN_P,
         Ability.STOP_TOKENS,
-        Ability.STOP_STRINGS,
     }
 )
 _RULES = {"assisted": "token", "ensemble": "token"}  # as its source names the paper that it follows
@@ -55,8 +54,10 @@ class Transformers:
         python = environment.interpreter(setup.home, self.name, "transformers")
         child = Child(python, "hf.py", setup.home / self.name / f"{setup.mode}.log")
         asked = {"mode": setup.mode, "target": setup.target, "draft": setup.draft, "options": dict(setup.options)}
-        steps = {Ability.STEPS} if setup.mode in _RULES else set()
-        return Hosted(self.name, child, asked, _ABILITIES | steps, (_RULES.get(setup.mode, ""),))
+        more = {Ability.STEPS} if setup.mode in _RULES else set()
+        if self.modes[setup.mode].drafting is not Drafting.MODEL:  # to a draft model the tokenizer is not handed on
+            more.add(Ability.STOP_STRINGS)
+        return Hosted(self.name, child, asked, _ABILITIES | more, (_RULES.get(setup.mode, ""),))
 
 
 ADAPTER = Transformers()
