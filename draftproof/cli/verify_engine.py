@@ -21,7 +21,8 @@ _ONLY_FOREIGN = ("mode", "url", "plain_url", "launch", "k", "engine_option")
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("another engine")
-    group.add_argument("--engine", default=OURS, metavar="NAME", help=f"{OURS} (default), {', '.join(MODULES)}")
+    told = f"{OURS} (default), {', '.join(MODULES)}, or a module of yours"
+    group.add_argument("--engine", type=_engine, default=OURS, metavar="NAME", help=told)
     group.add_argument("--launch", action="store_true", help="start it here and end it afterwards")
     group.add_argument("--url", metavar="URL", help="one that runs already, as http://127.0.0.1:8000")
     group.add_argument("--plain-url", metavar="URL", help="the same model there without speculation, as a control")
@@ -30,6 +31,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--engine-option", action="append", default=[], metavar="NAME=VALUE", help="of its adapter; may be repeated"
     )
+
+
+def _engine(name: str) -> str:
+    if name != OURS and name not in MODULES and "." not in name:
+        raise argparse.ArgumentTypeError(f"no engine is called {name!r}: give one of {OURS}, {', '.join(MODULES)}")
+    return name
 
 
 def check(args: argparse.Namespace) -> None:

@@ -140,7 +140,10 @@ def serving(fake: Fake) -> Iterator[Fake]:
                 content, self.close_connection = content[: len(content) // 2], True
             self.wfile.write(content)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        request_queue_size = 64  # all of an adapter's connections may come at once
+
+    server = Server(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     fake.url = f"http://127.0.0.1:{server.server_port}"

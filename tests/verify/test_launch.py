@@ -69,7 +69,9 @@ def test_a_server_that_ignores_us_ends_with_all_that_it_started(tmp_path: Path) 
 
 
 def test_a_crash_at_load_shows_the_last_lines_of_the_log(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match=r"ended with status 7; .*toy.log ends: .*weights are of another planet"):
+    with pytest.raises(
+        EngineError, match=r"ended with status 7: loading \| the weights are of another planet \(log: .*toy.log\)"
+    ):
         launch.start(command(tmp_path, "crash"))
     assert (tmp_path / "logs" / "toy.log").read_text().startswith("$ ")
 
@@ -98,6 +100,9 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
 
 
 def test_what_the_log_tells_is_short(tmp_path: Path) -> None:
-    (tmp_path / "log").write_text("a\n\nb\nc\n  d  \n\n")
+    (tmp_path / "log").write_text("a\n\nb\nc\n  d  \n$ the command\n\n")
     assert launch.tail(tmp_path / "log") == "b | c | d"
     assert launch.tail(tmp_path / "none") == "(no log)"
+    (tmp_path / "log").write_text("x" * 1000 + "end")
+    assert len(launch.tail(tmp_path / "log")) < 200
+    assert launch.tail(tmp_path / "log").endswith("end")

@@ -22,7 +22,7 @@ from draftproof.verify.contract import EngineError
 from draftproof.verify.plan import VerifyError
 
 _LOOK, _FAREWELL = 0.1, 10.0  # seconds between looks, and to end in before it is killed
-_LINES = 3  # of a log, where it tells why a server died
+_LINES, _LONG = 3, 160  # lines and characters of a log, where it tells why a server died
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,8 @@ class Server:
         status = self._process.poll()
         if status is None:
             return ""
-        return f"{self._command.name} ended with status {status}; {self._command.log} ends: {tail(self._command.log)}"
+        log = self._command.log
+        return f"{self._command.name} ended with status {status}: {tail(log)} (log: {log})"
 
     def until_well(self) -> None:
         """
@@ -94,7 +95,7 @@ class Server:
             time.sleep(_LOOK)
         self.stop()
         name, log = self._command.name, self._command.log
-        raise EngineError(f"{name} was not well within {self._command.patience:g} s; {log} ends: {tail(log)}")
+        raise EngineError(f"{name} was not well within {self._command.patience:g} s: {tail(log)} (log: {log})")
 
     def _well(self) -> bool:
         wire = Wire(self.url, seconds=5.0)
@@ -164,9 +165,10 @@ def free(port: int, host: str = "127.0.0.1") -> int:
 
 
 def tail(log: Path) -> str:
-    """The last lines that say something, as one line."""
+    """The last lines that say something, as one line that is not too long. Not the command itself."""
     try:
         lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
     except OSError:
         return "(no log)"
-    return " | ".join([line for line in lines if line][-_LINES:])
+    told = " | ".join([line for line in lines if line and not line.startswith("$ ")][-_LINES:])
+    return told if len(told) <= _LONG else f"…{told[-_LONG:]}"
