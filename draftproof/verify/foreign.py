@@ -25,6 +25,7 @@ class AcceptanceIfKnown(acceptance.AcceptanceCounts):
 
 
 FOREIGN_CHECKS: tuple[Check, ...] = (
+    law.LawTemperature(),
     law.LawBlock(),
     *law.CHECKS,
     law.LawRepetition(),
@@ -33,8 +34,8 @@ FOREIGN_CHECKS: tuple[Check, ...] = (
     ends.Pairs(),
     ends.Books(),
 )
-CONTROL_CHECKS: tuple[Check, ...] = (law.LawBlock(), law.LawJoint(), law.LawFilters())
-PUBLIC_CHECKS: tuple[Check, ...] = (law.LawPublic(), blackbox.TwoSample())
+CONTROL_CHECKS: tuple[Check, ...] = (law.LawTemperature(), law.LawBlock(), law.LawJoint(), law.LawFilters())
+PUBLIC_CHECKS: tuple[Check, ...] = (law.LawTemperature(), law.LawPublic(), blackbox.TwoSample())
 UNKNOWN_CHECKS: tuple[Check, ...] = (blackbox.TwoSample(), ends.Pairs(), *bitwise.CHECKS)
 _PUBLIC = ("openai",)  # adapters that send public fields alone
 _VOCAB, _SPECIAL = 1 << 16, 1000  # ids of an unknown vocabulary: some are taken to be there, the first not to be words

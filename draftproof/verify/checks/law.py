@@ -206,6 +206,15 @@ class LawBlock(LawCheck):
         return groups(world, engine, variants, self.length, [p * 3 for p in prompts(world, len(variants))])
 
 
+class LawTemperature(LawBlock):
+    """Nothing but a temperature: what every engine has, and what is left where filters break it."""
+
+    name = "law/temperature"
+    claim = "the joint law of two tokens, of which a draft may hold the second, is the target's at any temperature"
+    variants = tuple(Params(max_tokens=5, temperature=t) for t in (1.0, 0.7, 1.5))
+    length = 2
+
+
 class LawPublic(LawBlock):
     """For servers of which no more is known than OpenAI's public fields: temperature and top-p."""
 
