@@ -160,7 +160,7 @@ async function compared(seed) {
     return run("plain", 0, seed);
   }
   const how = at("compare").value;
-  say(how === "beside" ? "Generating both at the same time …" : "Generating with speculation …");
+  say(how === "beside" ? "Generating both at once …" : "Generating with speculation …");
   if (how === "beside") return Promise.all([run("fast", k, seed), run("plain", 0, seed)]);
   await run("fast", k, seed);
   if (how === "alone") return undefined;

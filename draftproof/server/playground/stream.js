@@ -10,14 +10,19 @@ async function* streamed(path, body, key, signal) {
   if (!reply.ok) throw await refusal(reply);
   const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
+  let whole = false;
   for (;;) {
     const { value, done } = await reader.read();
-    if (done) throw new Error("The answer broke off.");
+    if (done && !whole) throw new Error("The answer broke off.");
+    if (done) return;
     const events = (rest + value).split("\n\n");
     rest = events.pop();
     for (const event of events) {
       const data = event.replace(/^data: /, "");
-      if (data === "[DONE]") return void (await reader.cancel());
+      if (data === "[DONE]") {
+        whole = true;
+        continue;
+      }
       const told = JSON.parse(data);
       if (told.error) throw new Error(told.error.message);
       yield told;
