@@ -2,6 +2,7 @@
 # default model at a free loopback port; the server and what it wrote end with the script.
 #
 #   PYTHON   an environment with draftproof[serve] (default python3)
+#   URL      a server on the default model that runs already; otherwise one is started
 #   ENVS     where clients are installed, and found again (default build/interop)
 set -euo pipefail
 
@@ -20,18 +21,22 @@ environment() {
     "$PYTHON" -m venv "$ENVS/$1"
     "$BIN/pip" install --quiet "${@:2}"
   fi
-  "$BIN/pip" list 2>/dev/null | grep -iE "^($(IFS='|'; echo "${*:2}")) "
+  local names
+  names=$(printf '%s|' "${@:2}" | sed 's/\[[a-z]*\]//g; s/[-_]/[-_]/g; s/|$//')
+  "$BIN/pip" list 2>/dev/null | grep -iE "^($names) "
 }
 
 # serve OPTION...: $URL is the address, $TOKENIZER a folder with the model's tokenizer in the usual files
 serve() {
-  "$PYTHON" -m draftproof serve smollm2 --port 0 --k 4 --log-level warning "$@" >"$WORK/server" 2>&1 &
-  SERVER=$!
-  until grep -q '^listening on ' "$WORK/server"; do
-    kill -0 "$SERVER" 2>/dev/null || { cat "$WORK/server"; exit 1; }
-    sleep 1
-  done
-  URL=$(sed -n 's/^listening on //p' "$WORK/server")
+  if [ -z "${URL:-}" ]; then
+    "$PYTHON" -m draftproof serve smollm2 --port 0 --k 4 --log-level warning "$@" >"$WORK/server" 2>&1 &
+    SERVER=$!
+    until grep -q '^listening on ' "$WORK/server"; do
+      kill -0 "$SERVER" 2>/dev/null || { cat "$WORK/server"; exit 1; }
+      sleep 1
+    done
+    URL=$(sed -n 's/^listening on //p' "$WORK/server")
+  fi
   TOKENIZER=$WORK/tokenizer
   "$PYTHON" - "$TOKENIZER" <<'END'
 import json, sys
