@@ -25,6 +25,7 @@ from draftproof.model.checkpoint import ModelError
 from draftproof.types import RequestError
 
 _SPACE = "\u2581"  # SentencePiece's visible space
+_NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
 _BYTE_TOKEN = re.compile("<0x[0-9A-Fa-f]{2}>")
 
 
@@ -117,20 +118,42 @@ class Tokenizer:
 
     def chat_text(self, messages: Sequence[Mapping[str, str]]) -> str:
         """The conversation as the chat template writes it."""
-        names = ("bos_token", "eos_token", "unk_token", "pad_token")
-        tokens = {name: _content(self._config[name]) for name in names if self._config.get(name)}
-        template = self._template
+        template, tokens = self._template, self._named()
         try:
             return template.render(messages=messages, add_generation_prompt=True, tools=None, **tokens)
         except (jinja2.TemplateError, TypeError, AttributeError, ValueError, KeyError) as error:
             raise RequestError(f"messages: the model's chat template refuses them ({error})") from error
 
-    @cached_property
-    def _template(self) -> jinja2.Template:
+    def info(self) -> dict[str, object]:
+        """What tokenizer_config.json says, special tokens as texts, and what follows from the other files."""
+        tokens: dict[str, object] = dict.fromkeys(_NAMED)
+        if self._eos:
+            tokens["eos_token"] = self._backend.id_to_token(self._eos[0])
+        added = {str(i): token.content for i, token in sorted(self._backend.get_added_tokens_decoder().items())}
+        return {
+            "tokenizer_class": type(self._backend).__name__,
+            **self._config,
+            **tokens,
+            **self._named(),
+            "chat_template": self._source(),
+            "vocab_size": self.vocab,
+            "eos_token_ids": list(self._eos),
+            "added_tokens": added,
+        }
+
+    def _named(self) -> dict[str, str]:
+        return {name: _content(self._config[name]) for name in _NAMED if self._config.get(name)}
+
+    def _source(self) -> object:
         source = self._config.get("chat_template")
         if isinstance(source, list):
             named = {str(entry.get("name")): entry.get("template") for entry in source if isinstance(entry, dict)}
             source = named.get("default", next(iter(named.values()), None))
+        return source
+
+    @cached_property
+    def _template(self) -> jinja2.Template:
+        source = self._source()
         if not isinstance(source, str) or not source:
             raise ModelError(f"{self._name} has no chat template; use --raw to give plain text")
         try:

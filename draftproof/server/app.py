@@ -47,6 +47,7 @@ def application(service: Service) -> Starlette:
         Route("/v1/models/{name:path}", partial(_model, service)),
         Route("/tokenize", partial(_tokenize, service), methods=["POST"]),
         Route("/detokenize", partial(_detokenize, service), methods=["POST"]),
+        Route("/tokenizer_info", partial(_tokenizer_info, service)),
         Route("/reset_prefix_cache", partial(_reset_prefix_cache, service), methods=["POST"]),
         Route("/health", partial(_health, service)),
         Route("/metrics", partial(_metrics, service)),
@@ -223,6 +224,10 @@ async def _tokenize(service: Service, request: Request) -> Response:
 async def _detokenize(service: Service, request: Request) -> Response:
     body = await _read(request, service, DetokenizeBody)
     return _json(await run_in_threadpool(service.detokenized, body))
+
+
+async def _tokenizer_info(service: Service, _: Request) -> Response:
+    return _json(await run_in_threadpool(service.server.tokenizer.info))
 
 
 async def _reset_prefix_cache(service: Service, _: Request) -> Response:

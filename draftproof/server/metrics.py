@@ -5,6 +5,8 @@ Figures of speculation and of step times come from a request's steps and are add
 
 from __future__ import annotations
 
+from collections import deque
+from math import nan
 from time import perf_counter
 from weakref import WeakKeyDictionary
 
@@ -20,6 +22,8 @@ from draftproof.types import Output
 # seconds: a token takes from well under a millisecond to seconds
 _MILLISECONDS = (0.25, 0.5, 1, 1.5, 2, 3, 4, 6, 8, 10, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200, 300, 400, 500, 750)
 _FINE = (*(ms / 1000 for ms in _MILLISECONDS), 1.0, 2.5, 5.0, 10.0)
+_FIRST = (*_FINE, 20.0, 40.0, 60.0, 120.0)
+_LATEST = 64  # requests that the current figures look at
 _COARSE = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0)
 _COUNTS = tuple(float(f * 10**e) for e in range(5) for f in (1, 2, 5))
 _PARTS = ("draft", "verify", "other")
@@ -95,13 +99,17 @@ class Metrics:
 
     def _compared(self, output: Output, costs: Profile) -> None:
         """Each token behind the first step's would have been a plain step of the batch that it shared."""
-        for step in [s for s in output.steps if s.emitted][1:]:
-            self._decode_tokens.inc(len(step.emitted))
-            self._decode_seconds.inc(step.seconds.total / step.batch)
-            self._plain_seconds.inc(len(step.emitted) * costs.plain(step.batch) / step.batch)
+        steps = [s for s in output.steps if s.emitted][1:]
+        tokens = sum(len(s.emitted) for s in steps)
+        took = sum(s.seconds.total / s.batch for s in steps)
+        plain = sum(len(s.emitted) * costs.plain(s.batch) / s.batch for s in steps)
+        self._decode_tokens.inc(tokens)
+        self._decode_seconds.inc(took)
+        self._plain_seconds.inc(plain)
+        self._latest.append((tokens, took, plain))
 
     def _latencies(self) -> None:
-        self._first_token = self._histogram("time_to_first_token_seconds", "From arrival to the first token", _COARSE)
+        self._first_token = self._histogram("time_to_first_token_seconds", "From arrival to the first token", _FIRST)
         about = "Between tokens; those of one step share its time"
         self._between_tokens = self._histogram("inter_token_latency_seconds", about, _FINE)
         self._whole = self._histogram("e2e_request_latency_seconds", "From arrival to the end", _COARSE)
@@ -125,6 +133,16 @@ class Metrics:
         self._decode_seconds = self._counter("decode_seconds", "Seconds of steps that brought decode_tokens")
         about = "Seconds that plain decoding of decode_tokens would have taken, by costs measured at start"
         self._plain_seconds = self._counter("plain_decode_seconds_estimated", about)
+        self._latest: deque[tuple[int, float, float]] = deque(maxlen=_LATEST)
+        about = "Tokens a second that plain decoding would have brought, over the latest requests; NaN if unknown"
+        self._gauge("plain_tokens_per_second_estimated", about).set_function(lambda: self._of_latest(0, 2))
+        about = "Estimated seconds of plain decoding over seconds taken, for the latest requests; NaN if unknown"
+        self._gauge("speedup_estimated", about).set_function(lambda: self._of_latest(2, 1))
+
+    def _of_latest(self, over: int, under: int) -> float:
+        latest = list(self._latest)
+        seconds = sum(entry[under] for entry in latest)
+        return sum(entry[over] for entry in latest) / seconds if seconds else nan
 
     def _reuse(self, engine: Engine) -> None:
         """Without a prefix cache these stay at zero."""

@@ -1,4 +1,4 @@
-"""Pages that are kept: found by their whole prefix, evicted in order, shared, never written to; audited."""
+"""Pages that are kept: found by their whole prefix, evicted in order, shared, never written to, audited."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""On the default model a prefix that is found changes no bit of a text or a log-probability (I8), where the load
-promises it: under the coupled rule, and under the block rule with the shipped head, whose drafts read the prompt's
-states."""
+"""On the default model a prefix that is found changes no bit of a text or a log-probability (I8).
+
+Under the coupled rule, and under the block rule with the shipped head, whose drafts read states of the prompt.
+"""
 
 from __future__ import annotations
 

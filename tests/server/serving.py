@@ -51,6 +51,9 @@ class Bytes:
     def chat(self, messages: Sequence[Any]) -> list[int]:
         return [t for m in messages for t in (9, *self.encode(m["content"]), 10)]
 
+    def info(self) -> dict[str, object]:
+        return {"tokenizer_class": "Bytes", "eos_token": "", "vocab_size": self.vocab}
+
 
 TOKENIZER = Bytes()
 VOCAB = TOKENIZER.vocab

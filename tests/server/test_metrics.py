@@ -33,6 +33,11 @@ NAMES = (
     "step_seconds_total",
     "kv_pages_free",
     "kv_pages_held",
+    "kv_pages_cached",
+    "prefix_cache_queries_total",
+    "prefix_cache_hits_total",
+    "speedup_estimated",
+    "plain_tokens_per_second_estimated",
 )
 
 
