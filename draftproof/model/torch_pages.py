@@ -1,8 +1,9 @@
 """K and V in pages that we own, and attention over them, in PyTorch.
 
-A pass is planned once for all layers: which slots each row writes, which slots each chunk reads, who sees whom. Chunks
-are computed one by one on a CPU, so that nothing of one depends on another; elsewhere chunks of about the same length
-are padded to one call, since each call costs a launch. Knows nothing of transformers or of any architecture.
+A pass is planned once for all layers: which slots each row writes, which slots each chunk reads, who sees whom. On a
+CPU chunks of the same rows and pages are one call, so that no chunk's arithmetic depends on another; elsewhere those
+of about the same length are padded to one call, since each call costs a launch. Knows nothing of transformers or of any
+architecture.
 
 On a CPU rows come out the same to the last bit for every chunk size: products of fewer than four rows take other
 kernels, so queries are padded to four, and a product over more than 128 slots is split by the library as it likes, so
@@ -94,7 +95,7 @@ class Group:
 class Batch:
     """A pass: token ids, positions and slots of all rows, and groups of chunks.
 
-    `together` False computes each chunk by itself.
+    `together` pads chunks of about the same length to one call.
     """
 
     def __init__(self, chunks: Sequence[Chunk], page_size: int, device: torch.device, together: bool) -> None:
@@ -108,9 +109,11 @@ class Batch:
         self.slots = self._ids([slot(c.pages, c.past + j, page_size) for c in chunks for j in range(len(c.tokens))])
         ends = starts[1:]
         self.wanted = self._ids([r for c, end in zip(chunks, ends, strict=True) for r in range(end - c.wanted, end)])
-        parts: dict[int, list[tuple[Chunk, int]]] = {}
-        for i, (chunk, start) in enumerate(zip(chunks, starts, strict=False)):
-            parts.setdefault(len(chunk.tokens).bit_length() if together else i, []).append((chunk, start))
+        parts: dict[tuple[int, int], list[tuple[Chunk, int]]] = {}
+        for chunk, start in zip(chunks, starts, strict=False):
+            rows = len(chunk.tokens)
+            key = (rows.bit_length(), 0) if together else (rows, -(-(chunk.past + rows) // page_size))
+            parts.setdefault(key, []).append((chunk, start))
         self.groups = [self._group(part) for part in parts.values()]
 
     def _ids(self, values: Sequence[object]) -> Tensor:
@@ -129,11 +132,19 @@ class Batch:
             slots = (self._ids(listed)[:, :, None] * size + torch.arange(size, device=self._device)).flatten(1)
         back = [b * most + j for b, (c, _) in enumerate(part) for j in range(len(c.tokens))]
         own = [start + j for c, start in part for j in range(len(c.tokens))]
-        places, sees = zip(*(_sight(c, most, pages * size) for c, _ in part), strict=True)
-        put = partial(torch.Tensor.to, device=self._device)
         which = self._ids(rows)
-        return Group(which, slots, self.positions[which], put(torch.stack(places)), put(torch.stack(sees)),
-                     self._ids(back), self._ids(own))  # fmt: skip
+        if any(c.visible for c, _ in part):
+            each = [_sight(c, most, pages * size) for c, _ in part]
+            places, sees = (torch.stack(x).to(self._device) for x in zip(*each, strict=True))
+        else:
+            places = torch.arange(pages * size, device=self._device)[None]
+            sees = _before(places, self.positions[which])
+        return Group(which, slots, self.positions[which], places, sees, self._ids(back), self._ids(own))
+
+
+def _before(places: Tensor, positions: Tensor) -> Tensor:
+    """[B, R, L]: a row of a chain sees what lies at its position and before."""
+    return places[:, None, :] <= positions[:, :, None]
 
 
 def _positions(chunk: Chunk) -> list[int]:
@@ -144,13 +155,11 @@ def _sight(chunk: Chunk, rows: int, slots: int) -> tuple[Tensor, Tensor]:
     """Positions of the slots [slots], and what each row sees without a window [rows, slots]. A tree's rows see all
     slots before the chunk and the rows that it lists."""
     places, own = torch.arange(slots), len(chunk.tokens)
-    last = chunk.past + torch.arange(rows).clamp(max=own - 1)
-    if not chunk.visible:
-        return places, places <= last[:, None]
     places[chunk.past : chunk.past + own] = torch.tensor(_positions(chunk))
+    visible = chunk.visible or [range(row + 1) for row in range(own)]
     sees = (torch.arange(slots) < chunk.past).repeat(rows, 1)
     for row in range(rows):
-        sees[row, [chunk.past + i for i in chunk.visible[min(row, own - 1)]]] = True
+        sees[row, [chunk.past + i for i in visible[min(row, own - 1)]]] = True
     return places, sees
 
 
@@ -180,11 +189,12 @@ def _can_fuse(q: Tensor, how: How) -> bool:
 
 
 def fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, how: How) -> Tensor:
-    """As `exact`, by PyTorch's own kernels."""
+    """As `exact`, by PyTorch's own kernels. Those that take a mask want a key head for every query head."""
+    share = q.shape[2] // k.shape[2]
+    if share > 1:
+        k, v = (x.repeat_interleave(share, dim=2) for x in (k, v))
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    grouped = q.shape[1] != k.shape[1]
-    mixed = scaled_dot_product_attention(q, k, v, mask[:, None], scale=how.scale, enable_gqa=grouped)
-    return mixed.transpose(1, 2)
+    return scaled_dot_product_attention(q, k, v, mask[:, None], scale=how.scale).transpose(1, 2)
 
 
 def exact(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, how: How) -> Tensor:

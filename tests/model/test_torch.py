@@ -20,6 +20,7 @@ from draftproof.model.base import ModelInfo  # noqa: E402
 from draftproof.model.checkpoint import ModelError  # noqa: E402
 from draftproof.model.selftest import with_promise  # noqa: E402
 from draftproof.model.torch import TYPES, TorchModel, TorchOptions  # noqa: E402
+from draftproof.model.torch_pages import How  # noqa: E402
 from draftproof.types import Chunk  # noqa: E402
 
 PAGES, SEQUENCES, NEAR = 40, 4, 2e-4
@@ -73,6 +74,29 @@ def test_random_programs_equal_transformers(name: str, together: bool) -> None:
     assert max(program(model, expected, seed) for seed in range(2)) < NEAR
 
 
+def accelerator() -> str:
+    return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else ""
+
+
+@pytest.mark.skipif(not accelerator(), reason="needs CUDA or MPS")
+@pytest.mark.parametrize("name", toys.ARCHITECTURES)
+def test_random_programs_on_an_accelerator(name: str) -> None:
+    model, expected = target(name, device=accelerator()), reference(name)
+    assert max(program(model, expected, seed) for seed in range(2)) < 10 * NEAR
+
+
+@pytest.mark.parametrize("heads", [(4, 2), (4, 4), (6, 1)])
+def test_fused_attention_is_the_exact_one(heads: tuple[int, int]) -> None:
+    """The path of accelerators, on the CPU."""
+    torch.manual_seed(0)
+    q, (k, v) = torch.randn(2, 3, heads[0], 8), (torch.randn(2, 16, heads[1], 8) for _ in range(2))
+    mask = torch.rand(2, 3, 16) < 0.5
+    mask[:, :, 0] = True
+    ours, theirs = (mix(q, k, v, mask, How(0.3)) for mix in (torch_pages.exact, torch_pages.fused))
+    assert torch.allclose(ours, theirs, atol=1e-5)
+    assert not torch.allclose(ours, torch_pages.fused(q, k, v, mask, How(0.35)), atol=1e-3)
+
+
 @pytest.mark.slow
 def test_500_random_programs_equal_transformers() -> None:
     for place, name in enumerate(toys.ARCHITECTURES):
@@ -81,8 +105,8 @@ def test_500_random_programs_equal_transformers() -> None:
 
 
 def _sight_too_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = torch_pages._sight
-    monkeypatch.setattr(torch_pages, "_sight", lambda c, r, s: right(replace(c, past=c.past + 1), r, s))
+    right = torch_pages._before
+    monkeypatch.setattr(torch_pages, "_before", lambda places, positions: right(places, positions + 1))
 
 
 def _window_too_wide(monkeypatch: pytest.MonkeyPatch) -> None:
