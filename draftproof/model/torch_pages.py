@@ -170,11 +170,14 @@ def attend(batch: Batch, store: tuple[Tensor, Tensor], q: Tensor, k: Tensor, v: 
     """Write k and v of all rows, then let every row look. q, k, v: [rows, heads, width]. [rows, heads, width of v]."""
     for into, new in zip(store, (k, v), strict=True):
         into[batch.slots] = new
+    mix: Mix = fused if _can_fuse(q, how) else exact
     out = q.new_empty(q.shape[0], q.shape[1], v.shape[2])
     for group in batch.groups:
         keys, values = (_fetch(s, group.slots) for s in store)
-        mix: Mix = fused if _can_fuse(q, how) else exact
-        mixed = mix(q[group.rows], keys, values, group.mask(how.window), how)
+        mask = group.mask(how.window)
+        if len(batch.groups) == 1 and mask.shape[:2].numel() == batch.rows:  # all rows in order: nothing to gather
+            return mix(q.unflatten(0, mask.shape[:2]), keys, values, mask, how).flatten(0, 1)
+        mixed = mix(q[group.rows], keys, values, mask, how)
         out[group.own] = mixed.flatten(0, 1)[group.back]
     return out
 
