@@ -69,6 +69,7 @@ class Server:
     names: tuple[str, ...]
     tokenizer: Tokenizer
     context: int
+    vocab: int
     methods: tuple[str, ...] = ("none",)
     rule: str = "block"
     most: int = 64
@@ -164,8 +165,16 @@ def check_model(name: str, server: Server) -> None:
         raise Refusal(404, f"model: {name!r} is not here: ask for {known}", "model", "model_not_found")
 
 
+def check_ids(tokens: Sequence[int], server: Server, name: str) -> None:
+    """Raises: Refusal: one of them is no token of the model."""
+    for token in tokens:
+        if not 0 <= token < server.vocab:
+            raise invalid(name, f"{token} is no token: the model has 0 .. {server.vocab - 1}")
+
+
 def _encoded(prompt: str | list[int], special: bool, server: Server) -> list[int]:
     if not isinstance(prompt, str):
+        check_ids(prompt, server, "prompt")
         return _fitting(prompt, server, "prompt")
     if len(prompt) > _MOST_TEXT_PER_TOKEN * server.context:
         raise invalid("prompt", f"{len(prompt)} characters do not fit into {server.context} tokens: shorten it")

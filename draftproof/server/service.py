@@ -13,7 +13,7 @@ from draftproof.engine import Engine
 from draftproof.server import params
 from draftproof.server.answers import token_name
 from draftproof.server.bodies import DetokenizeBody, TokenizeBody
-from draftproof.server.errors import Refusal, closing, invalid
+from draftproof.server.errors import Refusal, closing
 from draftproof.server.metrics import Metrics
 from draftproof.server.params import Server
 from draftproof.server.worker import Ask, Job, Worker
@@ -43,7 +43,7 @@ class Service:
     def __init__(self, engine: Engine, settings: Settings, metrics: Metrics) -> None:
         self.settings, self.metrics = settings, metrics
         self.worker = Worker(engine, metrics)
-        self._vocab, self._created = engine.target.info.vocab, int(time.time())
+        self._created = int(time.time())
         self._most = engine.max_running + settings.max_queue
         self._closing = False
         self._jobs: set[Job] = set()  # whose answers are not all sent
@@ -52,6 +52,7 @@ class Service:
             names=(settings.name,),
             tokenizer=engine.tokenizer,
             context=engine.context,
+            vocab=engine.target.info.vocab,
             methods=methods_of(draft),
             rule=settings.rule,
             most=self._most,
@@ -130,9 +131,7 @@ class Service:
         }
 
     def detokenized(self, body: DetokenizeBody) -> dict[str, Any]:
-        for token in body.tokens:
-            if not 0 <= token < self._vocab:
-                raise invalid("tokens", f"{token} is no token: the model has 0 .. {self._vocab - 1}")
+        params.check_ids(body.tokens, self.server, "tokens")
         return {"prompt": params.text_of(self.server.tokenizer, body.tokens)}
 
 

@@ -31,6 +31,7 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("prompt", {"prompt": [1, "a"]}),
     ("prompt", {"prompt": [1, True]}),
     ("prompt", {"prompt": [999]}),
+    ("prompt", {"prompt": [999], "echo": True}),
     ("prompt", {"prompt": [-1]}),
     ("prompt", {"prompt": ""}),
     ("prompt", {"prompt": "Q"}),
