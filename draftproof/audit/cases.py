@@ -15,9 +15,7 @@ from draftproof.verify.adapters.registry import Promise
 from draftproof.verify.plan import Leg, VerifyError, matches
 
 OURS = "draftproof"
-_OWN = {rule: f"a draft model, {rule} rule" for rule in suite.EXACT_RULES} | {
-    "lookup": "n-gram lookup, all exact rules"
-}
+_OWN = {"draft": ("a draft model, all exact rules", "model"), "lookup": ("n-gram lookup, all exact rules", "ngram")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +61,9 @@ def _foreign(engine: str, mode: str, home: Path, toys: Path, options: Mapping[st
 def _own(mode: str, toys: Path) -> Case:
     if mode not in _OWN:
         raise VerifyError(f"{OURS} has no mode {mode!r}: give one of {', '.join(_OWN)}")
-    lookup = mode == "lookup"
-    rules = suite.EXACT_RULES if lookup else (mode,)
-    chosen = suite.Options(drafts=("ngram" if lookup else "model",), rules=rules, folder=toys)
-    command = ("--draft", "ngram") if lookup else ("--draft", "model", "--rule", mode)
-    return Case(OURS, mode, _OWN[mode], Promise.EXACT, tuple(suite.legs(chosen)), (), command)
+    what, draft = _OWN[mode]
+    legs = suite.legs(suite.Options(drafts=(draft,), rules=suite.EXACT_RULES, folder=toys))
+    return Case(OURS, mode, what, Promise.EXACT, tuple(legs), (), ("--draft", draft))
 
 
 def narrowed(legs: Sequence[Leg], checks: Sequence[str], word: str) -> list[Leg]:

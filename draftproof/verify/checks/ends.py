@@ -65,8 +65,9 @@ class Pairs(BaseCheck):
         del alpha
         asked: list[Job] = []
         wanted = []
-        for prompt in prompts(world, 2 if budget.level == "quick" else 4):
-            stream = _plain(engine, prompt)
+        streams = [_plain(engine, prompt) for prompt in prompts(world, 2 if budget.level == "quick" else 4)]
+        streams.append(_plain(engine, streams[0].prompt + streams[0].tokens))  # greedy text soon repeats itself
+        for stream in streams:
             for params in self._cases(engine, world, stream):
                 asked.append(Job(stream.prompt, params, seed=1))
                 wanted.append(_cut(stream, params, world))
