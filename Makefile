@@ -17,7 +17,7 @@ $(READY): pyproject.toml
 	touch $@
 
 $(TESTING): $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,train]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,genai,torch,train]'
 	touch $@
 
 define DEMO_PROMPT

@@ -57,11 +57,12 @@ def write_hf(checkpoint: Checkpoint, files: TokenizerFiles, path: Path) -> None:
     tensors = {there: checkpoint.tensor(here) for here, there in hf.names(a).items()}
     save_file(tensors, path / "model.safetensors", {"format": "pt"})
     files.write(path)
-    config = {**_config(a), "eos_token_id": files.generation.get("eos_token_id")}
-    (path / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    told = {**config(a), "eos_token_id": files.generation.get("eos_token_id")}
+    (path / "config.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
 
 
-def _config(a: Architecture) -> dict[str, object]:
+def config(a: Architecture) -> dict[str, object]:
+    """What config.json says of it."""
     return {
         "architectures": [_CLASSES[a.family]],
         "model_type": a.family,
@@ -76,7 +77,7 @@ def _config(a: Architecture) -> dict[str, object]:
         "rms_norm_eps": a.eps,
         "rope_theta": a.rope_theta,
         "hidden_act": "silu",
-        "attention_bias": False,
+        "attention_bias": a.attention_bias,
         "mlp_bias": False,
         "tie_word_embeddings": a.tied,
         "torch_dtype": "float32",

@@ -13,9 +13,9 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
-from draftproof.model import gguf, hf
+from draftproof.model import export, gguf, hf
 from draftproof.model.base import ModelInfo
-from draftproof.model.checkpoint import Architecture, Checkpoint, ModelError
+from draftproof.model.checkpoint import Checkpoint, ModelError
 from draftproof.model.directory import locate, remembered_sha256
 from draftproof.model.fetch import Progress
 from draftproof.model.tokenizer import Tokenizer
@@ -102,7 +102,7 @@ def from_checkpoint(checkpoint: Checkpoint, name: str) -> Any:
         raise ModelError(
             f"{name}: GGUF files with scaled rotary frequencies: give the Hugging Face model, or no torch:"
         )
-    model = AutoModelForCausalLM.from_config(_config(a), dtype=torch.float32)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**export.config(a)), dtype=torch.float32)
     weights = {called: torch.tensor(checkpoint.tensor(own)) for own, called in hf.names(a).items()}
     result = model.load_state_dict(weights, strict=False)
     missing = set(result.missing_keys) - ({"lm_head.weight"} if a.tied else set())
@@ -111,21 +111,3 @@ def from_checkpoint(checkpoint: Checkpoint, name: str) -> Any:
         raise ModelError(f"{name}: the tensor {odd} does not fit transformers' {a.family}; leave out torch:")
     model.tie_weights()
     return model
-
-
-def _config(a: Architecture) -> Any:
-    return AutoConfig.for_model(
-        a.family,
-        vocab_size=a.vocab,
-        hidden_size=a.width,
-        intermediate_size=a.ffn,
-        num_hidden_layers=a.layers,
-        num_attention_heads=a.heads,
-        num_key_value_heads=a.kv_heads,
-        head_dim=a.head_dim,
-        max_position_embeddings=a.context,
-        rms_norm_eps=a.eps,
-        rope_parameters={"rope_type": "default", "rope_theta": a.rope_theta},
-        attention_bias=a.attention_bias,
-        tie_word_embeddings=a.tied,
-    )
