@@ -116,8 +116,6 @@ def torch_report() -> dict[str, object]:
 def _load_torch(name: str, options: ModelOptions, progress: Progress) -> Loaded:
     """Bits are promised in float32 on a CPU alone: elsewhere nobody has looked why rows should not depend on others."""
     with _needs_torch():
-        import torch
-
         from draftproof.model import torch_load
         from draftproof.model.torch import TorchOptions
     device = torch_load.default_device() if options.device == "auto" else options.device
@@ -126,7 +124,7 @@ def _load_torch(name: str, options: ModelOptions, progress: Progress) -> Loaded:
     if options.kv_precision not in {"auto", precision}:
         raise ModelError(f"kv_precision {options.kv_precision!r}: the torch backend keeps K and V in {precision}")
     if options.threads:
-        torch.set_num_threads(options.threads)
+        torch_load.use_threads(options.threads)
     o = options
     wanted = TorchOptions(device, o.kv_bytes, o.kv_pages, trees=o.trees, hidden_layers=o.hidden_layers)
     model, tokenizer = torch_load.load(name, precision, options.context, wanted, progress)

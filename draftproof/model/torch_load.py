@@ -37,6 +37,10 @@ def default_precision(device: str) -> str:
     return "bf16" if device == "cuda" else "f32"
 
 
+def use_threads(count: int) -> None:
+    torch.set_num_threads(count)
+
+
 def check_device(device: str) -> None:
     """Raises ModelError for a device that is not there."""
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
