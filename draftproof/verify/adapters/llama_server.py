@@ -57,7 +57,7 @@ class LlamaServerEngine(HttpEngine):
             "top_p": p.top_p,
             "min_p": p.min_p,
             "repeat_penalty": p.repetition_penalty,
-            "repeat_last_n": -1,
+            "repeat_last_n": len(job.prompt) + p.max_tokens,
             "samplers": ["penalties", "temperature", *(n for n in _OFF if getattr(p, n) != _OFF[n])],
             "ignore_eos": p.ignore_eos,
             "return_tokens": True,
@@ -106,7 +106,7 @@ class LlamaServerAdapter:
         told = {"k": str(setup.k), "mode": setup.mode}
         rules = ("",)
         if setup.url:
-            return LlamaServerEngine(NAME, *found(setup), {"engine": NAME, "mode": setup.mode}, rules)
+            return LlamaServerEngine(NAME, *found(setup), {"url": setup.url, "mode": setup.mode}, rules)
         plain = None if setup.mode == "plain" else _starter(setup, "plain")
         speculative = _starter(setup, setup.mode)()
         return LlamaServerEngine(NAME, speculative, plain, {**told, "command": " ".join(words(setup, 0))}, rules)

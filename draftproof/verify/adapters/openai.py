@@ -57,7 +57,8 @@ class HttpEngine(OnlySamples):
             raise
 
     def describe(self) -> Mapping[str, str]:
-        return {"url": self._wires[True].url, "model": self.model, **self._described}
+        """The same for every start of the engine, so without its port."""
+        return {"model": self.model, **self._described}
 
     def sample(self, jobs: Sequence[Job]) -> list[Sample]:
         return list(self._pool.map(self._one, jobs))
@@ -176,7 +177,7 @@ class OpenAIAdapter:
             raise VerifyError(missing)
         speculative, plain = found(setup)
         words = _words(setup)
-        told = {"engine": "any OpenAI-compatible server", "drafts": "not told: whether it speculates cannot be seen"}
+        told = {"engine": "any OpenAI-compatible server", "url": setup.url, "drafts": "whether it speculates is not told"}
         return WordsEngine(words, self.name, speculative, plain, told)
 
 

@@ -91,7 +91,7 @@ class SglangAdapter:
     def engine(self, setup: Setup) -> SglangEngine:
         if missing := self.missing(setup):
             raise VerifyError(missing)
-        return SglangEngine(NAME, *found(setup), {"engine": NAME, "mode": setup.mode, "k": str(setup.k)})
+        return SglangEngine(NAME, *found(setup), {"url": setup.url, "mode": setup.mode})
 
 
 ADAPTER = SglangAdapter()

@@ -133,7 +133,7 @@ class VllmAdapter:
     def engine(self, setup: Setup) -> VllmEngine:
         told = {"engine": NAME, "mode": setup.mode, "k": str(setup.k)}
         if setup.url:
-            return VllmEngine(NAME, *found(setup), told)
+            return VllmEngine(NAME, *found(setup), {**told, "url": setup.url})
         plain = None if setup.mode == "plain" else _starter(setup, "plain")
         rules = ("token",) if setup.mode == "draft-sampled" else ("",)  # whose acceptance has a formula at every k
         told["command"] = shlex.join(words(setup, 0, setup.mode)[1:])
