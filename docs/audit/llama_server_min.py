@@ -17,11 +17,17 @@ SERVER, TARGET, DRAFT = sys.argv[1:4]
 URL, COUNT = "http://127.0.0.1:8642", 4000
 SAMPLED = ["--spec-draft-sampling", "probabilistic", "--spec-draft-n-max", "3"]
 DRAFTING = ["--spec-type", "draft-simple", "-md", DRAFT, *SAMPLED]
-DROPPING = [*DRAFTING, "--spec-draft-n-min", "2", "--spec-draft-p-min", "0.2"]
+DROPPING = [*DRAFTING, "--spec-draft-n-min", "2", "--spec-draft-p-min", "0.25"]
 
 
 def second(seed):
-    more = {"prompt": [7, 7, 7], "n_predict": 6, "temperature": 1.0, "samplers": ["temperature"], "return_tokens": True}
+    more = {
+        "prompt": [18, 12, 13, 19],
+        "n_predict": 6,
+        "temperature": 1.0,
+        "samplers": ["temperature"],
+        "return_tokens": True,
+    }
     asked = urllib.request.Request(URL + "/completion", json.dumps({**more, "seed": seed}).encode())
     return tuple(json.load(urllib.request.urlopen(asked))["tokens"][:2])
 

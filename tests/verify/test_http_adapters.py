@@ -64,6 +64,13 @@ def test_drafts_are_counted_by_the_engine(make: Make, name: str) -> None:
     assert not plain.proposed
 
 
+def test_a_server_that_does_not_speculate_counts_nothing(make: Make) -> None:
+    """Else its control would be taken for an engine that stopped drafting."""
+    for mode, told in (("plain", None), ("draft", 0)):
+        engine, _ = make("llama-server", mode, k=0)
+        assert engine.sample([Job((5, 6), Params(max_tokens=4, k=3), seed=1)])[0].proposed == told
+
+
 def test_plain_jobs_go_to_the_plain_server(make: Make) -> None:
     engine, fake = make("vllm")
     engine.sample([Job((5, 6), Params(max_tokens=2, k=0), seed=1)])

@@ -32,8 +32,8 @@ MODES: Mapping[str, tuple[Mode, tuple[str, ...]]] = {
     "draft": (Mode("the draft model's likeliest tokens, each compared with a target sample", Drafting.MODEL), _MODEL),
     "draft-sampled": (Mode("tokens drawn from the draft model, rejection sampling", Drafting.MODEL), _SAMPLED),
     "draft-sampled-min": (
-        Mode("the same; drafts that grow unsure (0.2) before their second token are dropped", Drafting.MODEL),
-        (*_SAMPLED, "--spec-draft-n-min", "2", "--spec-draft-p-min", "0.2"),
+        Mode("the same; drafts that grow unsure (0.25) before their second token are dropped", Drafting.MODEL),
+        (*_SAMPLED, "--spec-draft-n-min", "2", "--spec-draft-p-min", "0.25"),
     ),
     "ngram": (Mode("what followed the last token earlier in the text (ngram-simple)", Drafting.LOOKUP), _LOOKUP),
     "synthetic": (
@@ -44,7 +44,10 @@ MODES: Mapping[str, tuple[Mode, tuple[str, ...]]] = {
 
 
 class LlamaServerEngine(HttpEngine):
+    """`drafts` is False where it was started without speculation: then it counts nothing."""
+
     path = "/completion"
+    drafts = True
     offers: ClassVar[frozenset[Ability]] = frozenset({Ability.BATCH, Ability.COUNTS, Ability.MIN_P, Ability.REPETITION})
 
     def body(self, job: Job) -> dict[str, Any]:
@@ -71,8 +74,8 @@ class LlamaServerEngine(HttpEngine):
             tuple(answer["tokens"]),
             _FINISHES[answer["stop_type"]],
             text=answer["content"],
-            proposed=timings.get("draft_n", 0),
-            accepted=timings.get("draft_n_accepted", 0),
+            proposed=timings.get("draft_n", 0) if self.drafts else None,
+            accepted=timings.get("draft_n_accepted", 0) if self.drafts else None,
             usage=answer["tokens_predicted"],
         )
 
@@ -103,13 +106,14 @@ class LlamaServerAdapter:
         return _starter(setup, setup.mode)()
 
     def engine(self, setup: Setup) -> LlamaServerEngine:
-        told = {"k": str(setup.k), "mode": setup.mode}
-        rules = ("",)
         if setup.url:
-            return LlamaServerEngine(NAME, *found(setup), {"url": setup.url, "mode": setup.mode}, rules)
-        plain = None if setup.mode == "plain" else _starter(setup, "plain")
-        speculative = _starter(setup, setup.mode)()
-        return LlamaServerEngine(NAME, speculative, plain, {**told, "command": " ".join(words(setup, 0))}, rules)
+            engine = LlamaServerEngine(NAME, *found(setup), {"url": setup.url, "mode": setup.mode})
+        else:
+            plain = None if setup.mode == "plain" else _starter(setup, "plain")
+            told = {"k": str(setup.k), "mode": setup.mode, "command": " ".join(words(setup, 0))}
+            engine = LlamaServerEngine(NAME, _starter(setup, setup.mode)(), plain, told)
+        engine.drafts = setup.mode != "plain"
+        return engine
 
 
 def _starter(setup: Setup, mode: str) -> Callable[[], Running]:

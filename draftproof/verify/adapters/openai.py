@@ -177,7 +177,7 @@ class OpenAIAdapter:
             raise VerifyError(missing)
         speculative, plain = found(setup)
         words = _words(setup)
-        told = {"engine": "any OpenAI-compatible server", "url": setup.url, "drafts": "whether it speculates is not told"}
+        told = {"engine": "any OpenAI-compatible server", "url": setup.url, "drafts": "not told"}
         return WordsEngine(words, self.name, speculative, plain, told)
 
 

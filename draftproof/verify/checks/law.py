@@ -22,6 +22,7 @@ from draftproof.verify.stats import Fit, Looks, detectable_tv, goodness_of_fit
 Tokens = tuple[int, ...]
 Cell = tuple[int, Tokens]  # group, output
 LEVELS = {"quick": 4.0, "default": 1.0, "deep": 0.5}
+_SURE = ((14, 8, 9, 15), (13, 15, 2), (9, 14, 15, 1, 1))  # word numbers of prompts, see LawTemperature
 _CHUNK = 250  # jobs handed to the engine at a time
 
 
@@ -206,13 +207,22 @@ class LawBlock(LawCheck):
         return groups(world, engine, variants, self.length, [p * 3 for p in prompts(world, len(variants))])
 
 
-class LawTemperature(LawBlock):
-    """Nothing but a temperature: what every engine has, and what is left where filters break it."""
+class LawTemperature(LawCheck):
+    """Nothing but a temperature: what every engine has, and what is left where filters break it.
+
+    Behind these prompts the toys' draft is sure of what follows some tokens and unsure of what follows others, so that
+    drafts that are dropped for what they turned out to be move the law of their first token by 0.1 and more.
+    """
 
     name = "law/temperature"
     claim = "the joint law of two tokens, of which a draft may hold the second, is the target's at any temperature"
-    variants = tuple(Params(max_tokens=5, temperature=t) for t in (1.0, 0.7, 1.5))
+    variants = tuple(Params(max_tokens=5, temperature=t) for t in (1.0, 0.7, 0.85))
     length = 2
+
+    def _groups(self, world: World, engine: EngineUnderTest) -> list[Group]:
+        names, variants = oracle.words(world), self._variants(world, engine)
+        some = [tuple(names[w % len(names)] for w in _SURE[n % len(_SURE)]) for n in range(len(variants))]
+        return groups(world, engine, variants, self.length, some)
 
 
 class LawPublic(LawBlock):
