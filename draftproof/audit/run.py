@@ -66,8 +66,7 @@ def audit(case: Case, how: How) -> Finding:
     ran = _run(case, case.legs, "first", how, how.budget)
     outcome = conclude(ran, how.budget)
     failing = [entry.result.name for entry in outcome.having(Verdict.FAILS)]
-    wanted = failing if case.promise is Promise.EXACT and not ran.interrupted else []
-    confirmations = _confirmed(case, wanted, how) if wanted else ()
+    confirmations = _confirmed(case, failing, how) if failing and case.promise is Promise.EXACT else ()
     return Finding(case, outcome, ran.engines, confirmations, standing(case.promise, outcome.verdict, confirmations))
 
 
@@ -110,4 +109,7 @@ def _run(case: Case, legs: Sequence[Leg], what: str, how: How, budget: Budget) -
     how.folder.mkdir(parents=True, exist_ok=True)
     path = how.folder / f"{case.engine}-{case.mode}-{budget.seed}-{what}.jsonl"
     with Store(path, header) as store:
-        return run_plan(legs, budget, store=store, timeout=how.timeout, progress=how.progress)
+        ran = run_plan(legs, budget, store=store, timeout=how.timeout, progress=how.progress)
+    if ran.interrupted:
+        raise KeyboardInterrupt  # what was obtained is kept in the store
+    return ran

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from draftproof.cli import verify
+from draftproof.cli import verify, verify_engine
 from draftproof.types import RequestError
 from draftproof.verify.contract import Budget
 from draftproof.verify.plan import VerifyError
@@ -102,7 +102,7 @@ def _one(args: argparse.Namespace, seed: int, show: Callable[[Progress], None]) 
     budget = Budget(tv=args.tv, level="quick" if args.quick else "default", seed=seed)
     versions = {name: told for name, told in verify.versions().items() if name != "code"}
     how = How(budget, versions, Path(args.folder), args.timeout, show)
-    options = dict(word.split("=", 1) for word in args.engine_option)
+    options = verify_engine.named(args.engine_option)
     asked = [word.partition(":") for word in args.engine]
     every = [cases(n, m.split(",") if m else (), _engines(), verify.toys(), options) for n, _, m in asked]
     findings = [audit(case, how) for some in every for case in some]

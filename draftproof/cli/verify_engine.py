@@ -6,6 +6,7 @@ Knows no engine: `verify.foreign` says what is checked, `verify.adapters` how an
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -92,10 +93,19 @@ def legs(args: argparse.Namespace, cache: Path) -> list[Leg]:
 
 
 def options(args: argparse.Namespace) -> dict[str, str]:
-    pairs = [word.partition("=") for word in args.engine_option]
+    return named(args.engine_option) | ({"plain_url": args.plain_url} if args.plain_url else {})
+
+
+def named(words: Sequence[str]) -> dict[str, str]:
+    """NAME=VALUE words as a table.
+
+    Raises:
+        RequestError: a word is no such pair.
+    """
+    pairs = [word.partition("=") for word in words]
     if wrong := next((name for name, sign, _ in pairs if not (name and sign)), None):
         raise RequestError(f"--engine-option {wrong}: write NAME=VALUE, as in threads=2")
-    return {**{name: value for name, _, value in pairs}, **({"plain_url": args.plain_url} if args.plain_url else {})}
+    return {name: value for name, _, value in pairs}
 
 
 def words(args: argparse.Namespace) -> list[str]:

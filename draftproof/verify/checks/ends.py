@@ -93,11 +93,23 @@ class Pairs(BaseCheck):
             base = _greedy(max_tokens=limit, k=k, rule=rules[n % len(rules)])
             yield replace(base, stop_token_ids=(stream.tokens[offset],))
             if strings and n % 2:
-                two = "".join(world.words[t] for t in stream.tokens[offset : offset + 2])
-                yield replace(base, stop=(two[1:-1] or two,))
+                two = _text(world, stream.tokens[offset : offset + 2])
+                stop = two[1:-1] or two
+                if not _begins_in_prompt(world, stream, stop):
+                    yield replace(base, stop=(stop,))
             if Ability.MIN_TOKENS in engine.abilities and n % 3 == 0:
                 first = stream.tokens.index(stream.tokens[offset])
                 yield replace(base, stop_token_ids=(stream.tokens[offset],), min_tokens=min(first, limit))
+
+
+def _text(world: World, tokens: Sequence[int]) -> str:
+    return "".join(world.words[t] for t in tokens)
+
+
+def _begins_in_prompt(world: World, stream: Stream, stop: str) -> bool:
+    """Whether a stop string lies across the border of prompt and output: some engines end there, and say so."""
+    rest = len(stop) - 1
+    return bool(rest) and stop in _text(world, stream.prompt)[-rest:] + _text(world, stream.tokens)[:rest]
 
 
 class Context(BaseCheck):
