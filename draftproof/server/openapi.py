@@ -20,27 +20,32 @@ _JSON, _EVENTS, _TEXT, _HTML = "application/json", "text/event-stream", "text/pl
 
 
 class Place(NamedTuple):
-    """A route. `body` is empty for GET; `fields` are those that a JSON answer has at least; `kinds` its media types."""
+    """A route. `body` is `Part` where nothing is sent; `fields` are those that a JSON answer has at least; `kinds` its media types."""
 
     path: str
     about: str
     body: type[Part] = Part
     fields: tuple[str, ...] = ()
     kinds: tuple[str, ...] = (_JSON,)
-
-    @property
-    def method(self) -> str:
-        return "get" if self.body is Part else "post"
+    method: str = "get"
 
 
 _ANSWER = ("id", "object", "created", "model", "choices", "usage")
 PLACES = (
-    Place("/v1/completions", "Continue texts", CompletionBody, _ANSWER, (_JSON, _EVENTS)),
-    Place("/v1/chat/completions", "Answer a conversation", ChatBody, _ANSWER, (_JSON, _EVENTS)),
+    Place("/v1/completions", "Continue texts", CompletionBody, _ANSWER, (_JSON, _EVENTS), "post"),
+    Place("/v1/chat/completions", "Answer a conversation", ChatBody, _ANSWER, (_JSON, _EVENTS), "post"),
     Place("/v1/models", "What may be asked for", fields=("object", "data")),
     Place("/v1/models/{name}", "One of them", fields=("id", "object", "root", "max_model_len")),
-    Place("/tokenize", "Tokens of a prompt or of messages", TokenizeBody, ("count", "max_model_len", "tokens")),
-    Place("/detokenize", "The text of tokens", DetokenizeBody, ("prompt",)),
+    Place(
+        "/tokenize",
+        "Tokens of a prompt or of messages",
+        TokenizeBody,
+        ("count", "max_model_len", "tokens"),
+        method="post",
+    ),
+    Place("/detokenize", "The text of tokens", DetokenizeBody, ("prompt",), method="post"),
+    Place("/tokenizer_info", "Class, special tokens and template of the tokenizer", fields=("tokenizer_class",)),
+    Place("/reset_prefix_cache", "Forget prefixes that nobody uses", method="post"),
     Place("/health", "200 while requests are taken, else 503", fields=("status",)),
     Place("/metrics", "Figures for Prometheus", kinds=(_TEXT,)),
     Place("/version", "The server's version", fields=("version",)),
