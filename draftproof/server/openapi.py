@@ -20,7 +20,8 @@ _JSON, _EVENTS, _TEXT, _HTML = "application/json", "text/event-stream", "text/pl
 
 
 class Place(NamedTuple):
-    """A route. `body` is `Part` where nothing is sent; `fields` are those that a JSON answer has at least; `kinds` its media types."""
+    """A route. `body` is `Part` where nothing is sent; `fields` are those that a JSON answer has at least; `kinds` its
+    media types."""
 
     path: str
     about: str
