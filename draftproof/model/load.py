@@ -123,8 +123,7 @@ def _load_torch(name: str, options: ModelOptions, progress: Progress) -> Loaded:
     precision = torch_load.default_precision(device) if options.precision == "auto" else options.precision
     if options.kv_precision not in {"auto", precision}:
         raise ModelError(f"kv_precision {options.kv_precision!r}: the torch backend keeps K and V in {precision}")
-    if options.threads:
-        torch_load.use_threads(options.threads)
+    torch_load.use_threads(options.threads)
     o = options
     wanted = TorchOptions(device, o.kv_bytes, o.kv_pages, trees=o.trees, hidden_layers=o.hidden_layers)
     model, tokenizer = torch_load.load(name, precision, options.context, wanted, progress)

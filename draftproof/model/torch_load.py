@@ -37,10 +37,6 @@ def default_precision(device: str) -> str:
     return "bf16" if device == "cuda" else "f32"
 
 
-def use_threads(count: int) -> None:
-    torch.set_num_threads(count)
-
-
 def check_device(device: str) -> None:
     """Raises ModelError for a device that is not there."""
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
@@ -50,6 +46,12 @@ def check_device(device: str) -> None:
     if not there[kind]:
         known = ", ".join(name for name, is_there in there.items() if is_there)
         raise ModelError(f"PyTorch sees no {kind} device here: use {known}, or install a PyTorch build for {kind}")
+
+
+def use_threads(threads: int) -> None:
+    """For everything that PyTorch computes in this process; 0 leaves them as they are."""
+    if threads:
+        torch.set_num_threads(threads)
 
 
 def load(

@@ -6,7 +6,7 @@ of about the same length are padded to one call, since each call costs a launch.
 architecture.
 
 On a CPU rows come out the same to the last bit for every chunk size: products of fewer than four rows take other
-kernels, so queries are padded to four, and a product over more than 128 slots is split by the library as it likes, so
+kernels, so chunks are padded to four, and a product over more than 128 slots is split by the library as it likes, so
 values are summed in blocks of 128. Slots behind a row's own weigh exactly nothing.
 """
 
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 
 from draftproof.types import Chunk
 
@@ -84,11 +84,11 @@ class Group:
     own: Tensor  # [rows of the group] rows of the pass
     masks: dict[int, Tensor] = field(default_factory=dict)
 
-    def mask(self, window: int) -> Tensor:
-        """[B, R, L], True where a row may look."""
+    def hidden(self, window: int) -> Tensor:
+        """[B, R, L], True where a row must not look. Worked out once a pass."""
         if window not in self.masks:
-            near = self.places[:, None, :] > self.positions[:, :, None] - window
-            self.masks[window] = self.sees & near if window else self.sees
+            far = self.places[:, None, :] <= self.positions[:, :, None] - window
+            self.masks[window] = ~self.sees | far if window else ~self.sees
         return self.masks[window]
 
 
@@ -99,7 +99,7 @@ class Batch:
     """
 
     def __init__(self, chunks: Sequence[Chunk], page_size: int, device: torch.device, together: bool) -> None:
-        self._page_size, self._device = page_size, device
+        self._page_size, self._device, self._least = page_size, device, 1 if together else _LEAST_ROWS
         starts = [0]
         for c in chunks:
             starts.append(starts[-1] + len(c.tokens))
@@ -121,7 +121,7 @@ class Batch:
 
     def _group(self, part: Sequence[tuple[Chunk, int]]) -> Group:
         size = self._page_size
-        most = max(len(c.tokens) for c, _ in part)
+        most = max(self._least, *(len(c.tokens) for c, _ in part))
         pages = max(-(-(c.past + len(c.tokens)) // size) for c, _ in part)
         rows = [[start + min(j, len(c.tokens) - 1) for j in range(most)] for c, start in part]
         listed = [[*c.pages[:pages], *[c.pages[0]] * (pages - len(c.pages))] for c, _ in part]
@@ -174,11 +174,10 @@ def attend(batch: Batch, store: tuple[Tensor, Tensor], q: Tensor, k: Tensor, v: 
     out = q.new_empty(q.shape[0], q.shape[1], v.shape[2])
     for group in batch.groups:
         keys, values = (_fetch(s, group.slots) for s in store)
-        mask = group.mask(how.window)
-        if len(batch.groups) == 1 and mask.shape[:2].numel() == batch.rows:  # all rows in order: nothing to gather
-            return mix(q.unflatten(0, mask.shape[:2]), keys, values, mask, how).flatten(0, 1)
-        mixed = mix(q[group.rows], keys, values, mask, how)
-        out[group.own] = mixed.flatten(0, 1)[group.back]
+        mixed = mix(q[group.rows], keys, values, group.hidden(how.window), how).flatten(0, 1)[group.back]
+        if len(batch.groups) == 1:
+            return mixed  # the pass's rows in order
+        out[group.own] = mixed
     return out
 
 
@@ -191,35 +190,31 @@ def _can_fuse(q: Tensor, how: How) -> bool:
     return q.device.type != "cpu" and not how.softcap and how.sinks is None
 
 
-def fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, how: How) -> Tensor:
+def fused(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor, how: How) -> Tensor:
     """As `exact`, by PyTorch's own kernels. Those that take a mask want a key head for every query head."""
     share = q.shape[2] // k.shape[2]
     if share > 1:
         k, v = (x.repeat_interleave(share, dim=2) for x in (k, v))
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    return scaled_dot_product_attention(q, k, v, mask[:, None], scale=how.scale).transpose(1, 2)
+    return scaled_dot_product_attention(q, k, v, ~hidden[:, None], scale=how.scale).transpose(1, 2)
 
 
-def exact(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, how: How) -> Tensor:
-    """q [B, R, heads, width], k and v [B, L, their heads, width], mask [B, R, L]. [B, R, heads, width of v]."""
+def exact(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor, how: How) -> Tensor:
+    """q [B, R, heads, width], k and v [B, L, their heads, width], hidden [B, R, L]. [B, R, heads, width of v]."""
     (b, rows, heads, _), own = q.shape, k.shape[2]
     share = heads // own  # query heads that share a key head
-    more = max(0, -(-_LEAST_ROWS // share) - rows)
-    if more:
-        q, mask = pad(q, (0, 0, 0, 0, 0, more)), torch.cat([mask, mask[:, -1:].expand(-1, more, -1)], 1)
-    r = rows + more
-    flat = q.reshape(b, r, own, share, -1).transpose(1, 2).reshape(b, own, r * share, -1)
-    scores = (flat @ k.permute(0, 2, 3, 1)).float().view(b, own, r, share, -1) * how.scale
+    flat = (q * how.scale).view(b, rows, own, share, -1).transpose(1, 2).reshape(b, own, rows * share, -1)
+    scores = (flat @ k.permute(0, 2, 3, 1)).float().view(b, own, rows, share, -1)
     if how.softcap:
         scores = torch.tanh(scores / how.softcap) * how.softcap
-    scores = scores.masked_fill(~mask[:, None, :, None], float("-inf"))
+    scores = scores.masked_fill_(hidden[:, None, :, None], float("-inf"))
     if how.sinks is not None:
-        sinks = how.sinks.float().view(1, own, 1, share, 1).expand(b, -1, r, -1, -1)
+        sinks = how.sinks.float().view(1, own, 1, share, 1).expand(b, -1, rows, -1, -1)
         weights = torch.softmax(torch.cat([scores, sinks], -1), -1)[..., :-1]
     else:
         weights = torch.softmax(scores, -1)
     mixed = _weighted(weights.to(v.dtype).flatten(2, 3), v.transpose(1, 2))
-    return mixed.view(b, own, r, share, -1).transpose(1, 2).flatten(2, 3)[:, :rows]
+    return mixed.view(b, own, rows, share, -1).transpose(1, 2).flatten(2, 3)
 
 
 def _weighted(weights: Tensor, v: Tensor) -> Tensor:

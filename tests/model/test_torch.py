@@ -90,11 +90,11 @@ def test_fused_attention_is_the_exact_one(heads: tuple[int, int]) -> None:
     """The path of accelerators, on the CPU."""
     torch.manual_seed(0)
     q, (k, v) = torch.randn(2, 3, heads[0], 8), (torch.randn(2, 16, heads[1], 8) for _ in range(2))
-    mask = torch.rand(2, 3, 16) < 0.5
-    mask[:, :, 0] = True
-    ours, theirs = (mix(q, k, v, mask, How(0.3)) for mix in (torch_pages.exact, torch_pages.fused))
+    hidden = torch.rand(2, 3, 16) < 0.5
+    hidden[:, :, 0] = False
+    ours, theirs = (mix(q, k, v, hidden, How(0.3)) for mix in (torch_pages.exact, torch_pages.fused))
     assert torch.allclose(ours, theirs, atol=1e-5)
-    assert not torch.allclose(ours, torch_pages.fused(q, k, v, mask, How(0.35)), atol=1e-3)
+    assert not torch.allclose(ours, torch_pages.fused(q, k, v, hidden, How(0.35)), atol=1e-3)
 
 
 @pytest.mark.slow
@@ -110,13 +110,13 @@ def _sight_too_far(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _window_too_wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = torch_pages.Group.mask
-    monkeypatch.setattr(torch_pages.Group, "mask", lambda self, w: right(self, w + 1 if w else 0))
+    right = torch_pages.Group.hidden
+    monkeypatch.setattr(torch_pages.Group, "hidden", lambda self, w: right(self, w + 1 if w else 0))
 
 
 def _window_too_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = torch_pages.Group.mask
-    monkeypatch.setattr(torch_pages.Group, "mask", lambda self, w: right(self, w - 1 if w else 0))
+    right = torch_pages.Group.hidden
+    monkeypatch.setattr(torch_pages.Group, "hidden", lambda self, w: right(self, w - 1 if w else 0))
 
 
 def _stale_after_roll_back(monkeypatch: pytest.MonkeyPatch) -> None:
