@@ -27,7 +27,17 @@ if TYPE_CHECKING:
     from draftproof.bench.server import Probe, Server
 
 N = TypeVar("N", int, float)
-_ONLY_HERE = ("model", "precision", "kv_precision", "kv_memory", "context", "threads", "draft", "draft_precision")
+_ONLY_HERE = (
+    "model",
+    "device",
+    "precision",
+    "kv_precision",
+    "kv_memory",
+    "context",
+    "threads",
+    "draft",
+    "draft_precision",
+)
 _ONLY_THERE = ("plain_server", "concurrency", "rate", "allow_remote", "timeout")
 _PROBE = "Count from one to twenty."
 _PROBE_TOKENS = 8
