@@ -24,7 +24,7 @@ from draftproof.types import SamplingParams
 
 VALID, FAULTY = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
 CHECKS = [content_type_conformance, response_schema_conformance]
-FEW, MANY = 12, 1500
+FEW, MANY = 12, 300
 
 _ID = {"type": "integer", "minimum": 0, "maximum": VOCAB - 1}
 _IDS = {"type": "array", "items": _ID, "minItems": 1, "maxItems": 8}
