@@ -98,10 +98,10 @@ def test_fused_attention_is_the_exact_one(heads: tuple[int, int]) -> None:
 
 
 @pytest.mark.slow
-def test_500_random_programs_equal_transformers() -> None:
-    for place, name in enumerate(toys.ARCHITECTURES):
-        model, expected = target(name, together=place % 2 == 1), reference(name)
-        assert max(program(model, expected, 1000 + seed) for seed in range(30)) < NEAR, name
+@pytest.mark.parametrize(("place", "name"), enumerate(toys.ARCHITECTURES))
+def test_500_random_programs_equal_transformers(place: int, name: str) -> None:
+    model, expected = target(name, together=place % 2 == 1), reference(name)
+    assert max(program(model, expected, 1000 + seed) for seed in range(30)) < NEAR
 
 
 def _sight_too_far(monkeypatch: pytest.MonkeyPatch) -> None:
