@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
 import random
@@ -16,19 +17,18 @@ from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import NamedTuple
 
 from draftproof.engine import Engine
-from draftproof.length.profile import Line, Point, Profile, from_json, on_line
+from draftproof.length.profile import Line, Point, Profile, from_json
 from draftproof.model.fetch import Progress, cache_dir
-from draftproof.types import Chunk, SamplingParams
+from draftproof.types import Chunk, Output, SamplingParams
 from draftproof.watch import Seconds
 
 _ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 _SEQUENCE_ROWS = 8  # rows of one sequence, at most
 _PROMPT = 32  # tokens, where the engine runs
 _BATCHES, _LENGTHS = (1, 4, 16), (1, 4)
-_REPEATS, _STEPS = 3, 9  # of a pass, and of a run of the engine
+_REPEATS, _STEPS = 5, 9  # of a pass, and of a run of the engine
 _SPARE = 0.5  # load beyond the cores that does not count as busy
 
 
@@ -85,24 +85,13 @@ def measured(engine: Engine) -> Profile:
     if engine.busy:
         raise ValueError("costs are measured on an idle engine")
     info = engine.target.info
-    verify = tuple((float(rows), _pass(engine, rows)) for rows in _ROWS if _fits(engine, rows))
+    engine.reset_prefix_cache()  # pages are written to
+    verify = _passes(engine)
     batches = [b for b in _BATCHES if b <= engine.max_running and _fits(engine, b * (1 + max(_LENGTHS)))]
-    plain = {b: _step(engine, b, 0) for b in batches or [1]}
-    parts = {b: [_step(engine, b, k) for k in _LENGTHS] for b in plain}
-    verify = _rising(verify)
-    draft = tuple((b, _line(_drafting(verify, info.min_rows, b, plain[b], found))) for b, found in parts.items())
-    other = tuple((b, _line([s.total - s.draft - s.verify for _, s in found])) for b, found in parts.items())
+    parts = {b: [_step(engine, b, k) for k in _LENGTHS] for b in batches or [1]}
+    draft = tuple((b, _line([s.draft for s in found])) for b, found in parts.items())
+    other = tuple((b, _line([s.total - s.draft - s.verify for s in found])) for b, found in parts.items())
     return Profile(verify, draft, other, info.min_rows)
-
-
-def _drafting(verify: Sequence[Point], min_rows: int, batch: int, plain: _Step, found: Sequence[_Step]) -> list[float]:
-    """With what a pass of the target takes longer behind a draft, whose weights have driven its own from the caches,
-    than more rows explain."""
-
-    def besides_rows(step: _Step) -> float:
-        return step.seconds.verify - on_line(verify, batch * max(1 + step.proposed, min_rows))
-
-    return [step.seconds.draft + besides_rows(step) - besides_rows(plain) for step in found]
 
 
 def _fits(engine: Engine, rows: int) -> bool:
@@ -127,30 +116,31 @@ def _tokens(engine: Engine, count: int, seed: int) -> tuple[int, ...]:
     return tuple(rng.randrange(engine.target.info.vocab) for _ in range(count))
 
 
-def _pass(engine: Engine, rows: int) -> float:
+def _passes(engine: Engine) -> tuple[Point, ...]:
+    """All sizes in turn, several times over, because noise comes in spells."""
+    sizes = [rows for rows in _ROWS if _fits(engine, rows)]
+    passes = [list(_chunks(engine, rows)) for rows in sizes]
+    rounds = [[_pass(engine, chunks) for chunks in passes] for _ in range(1 + _REPEATS)]
+    return _rising([(float(rows), median(seen)) for rows, *seen in zip(sizes, *rounds[1:], strict=True)])
+
+
+def _pass(engine: Engine, chunks: Sequence[Chunk]) -> float:
     """Seconds of a pass; what it writes lies in pages that nobody holds."""
-    chunks, seconds = list(_chunks(engine, rows)), []
-    for _ in range(1 + _REPEATS):
-        began = perf_counter()
-        engine.target.forward(chunks)
-        seconds.append(perf_counter() - began)
-    return min(seconds[1:])
+    began = perf_counter()
+    engine.target.forward(chunks)
+    return perf_counter() - began
 
 
-class _Step(NamedTuple):
-    proposed: float
-    seconds: Seconds
-
-
-def _step(engine: Engine, batch: int, k: int) -> _Step:
+def _step(engine: Engine, batch: int, k: int) -> Seconds:
     """The median of each part in a few steps that ask for k tokens, once the prompts are read."""
     params = SamplingParams(max_tokens=(_STEPS + 2) * (k + 1), ignore_eos=True, seed=1, k=k)
     outputs = engine.generate([_tokens(engine, _PROMPT, n) for n in range(batch)], params)
+    return Seconds(*map(median, zip(*_steps(outputs), strict=True)))
+
+
+def _steps(outputs: Sequence[Output]) -> Sequence[Seconds]:
     steps = [s for s in outputs[0].steps if s.emitted]
-    steps = steps[2:-1] if len(steps) > 3 else steps
-    return _Step(
-        median(len(s.proposed) for s in steps), Seconds(*map(median, zip(*(s.seconds for s in steps), strict=True)))
-    )
+    return [s.seconds for s in steps[2:-1]] if len(steps) > 3 else [s.seconds for s in steps]
 
 
 def _line(seconds: Sequence[float]) -> Line:
@@ -161,9 +151,9 @@ def _line(seconds: Sequence[float]) -> Line:
 
 
 def _rising(points: Sequence[Point]) -> tuple[Point, ...]:
-    """More rows never cost less: what looks so is noise."""
-    most, found = 0.0, []
-    for rows, seconds in points:
-        most = max(most, seconds)
-        found.append((rows, most))
-    return tuple(found)
+    """More rows never cost less: what is above a larger pass is noise, which mostly adds."""
+    least, found = math.inf, list[Point]()
+    for rows, seconds in reversed(points):
+        least = min(least, seconds)
+        found.append((rows, least))
+    return tuple(reversed(found))

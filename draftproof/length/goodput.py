@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from draftproof.length.profile import Profile
-from draftproof.length.record import Record
+from draftproof.length.record import GUESS, Record
 from draftproof.types import MOST_K, Run, SequenceView
 
 MOST_AUTO = 12  # longest draft that is considered
@@ -24,6 +24,7 @@ _FIRST = (0.5,)  # chance of a draft token before anything was seen
 _BETTER = 1.01  # how much better another length must be
 _PROBE, _LONGEST_WAIT = 32, 256  # plain steps between two probes: at first, and at most
 _PROBED = 2  # draft length of a probe
+_OTHERS = 12.0  # steps that other requests count for: with fewer a text's first steps mislead, with more all are alike
 _FREE_RULES = frozenset({"sampled", "coupled"})  # their text does not depend on the draft
 
 
@@ -117,9 +118,9 @@ class GoodputLength:
         return state.decision.choice
 
     def _inputs(self, view: SequenceView, state: _State, batch: int, most: int) -> Inputs:
-        others = Record() if _alone(view) else self._all
-        chances = state.record.chances(most, others.chances(most, _FIRST))
-        proposals = state.record.proposals(most, others.proposals(most, (1.0,)))
+        others, weight = (Record(), GUESS) if _alone(view) else (self._all, _OTHERS)
+        chances = state.record.chances(most, others.chances(most, _FIRST), weight)
+        proposals = state.record.proposals(most, others.proposals(most, (1.0,)), weight)
         probe = state.plain >= state.wait
         return Inputs(1 if _alone(view) else batch, tuple(chances), tuple(proposals), state.held, probe)
 

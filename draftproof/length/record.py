@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 _MEMORY = 0.97  # what a step still counts for when the next one has come
 _RISE = 0.2  # seen with a head and with look-ups: .44 .47 .61 .69, and .35 .47 .54
-_WEIGHT = 4.0  # steps that a prior counts for
+GUESS = 4.0  # steps that a prior which nobody has seen counts for
 
 
 @dataclass(slots=True)
@@ -21,8 +21,9 @@ class Tally:
         self.seen = self.seen * _MEMORY + 1.0
         self.had = self.had * _MEMORY + had
 
-    def share(self, prior: float) -> float:
-        return (self.had + _WEIGHT * prior) / (self.seen + _WEIGHT)
+    def share(self, prior: float, weight: float) -> float:
+        """As if `weight` steps had had it as often as `prior` says."""
+        return (self.had + weight * prior) / (self.seen + weight)
 
 
 @dataclass(slots=True)
@@ -42,23 +43,23 @@ class Record:
             if accepted >= i:
                 self.stood[i].note(accepted > i)
 
-    def chances(self, most: int, prior: Sequence[float]) -> list[float]:
+    def chances(self, most: int, prior: Sequence[float], weight: float = GUESS) -> list[float]:
         """That token i + 1 stands given that those before it did; see `_shares` for the prior.
 
         A draft that began well mostly goes on: an unseen position is taken to be a little better than the one before.
         """
-        return _shares(self.stood, most, prior, _RISE)
+        return _shares(self.stood, most, prior, weight, _RISE)
 
-    def proposals(self, most: int, prior: Sequence[float]) -> list[float]:
+    def proposals(self, most: int, prior: Sequence[float], weight: float = GUESS) -> list[float]:
         """That a step which asks for more than i tokens gets them."""
-        return _shares(self.given, most, prior, 0.0)
+        return _shares(self.given, most, prior, weight, 0.0)
 
 
-def _shares(tallies: Sequence[Tally], most: int, prior: Sequence[float], rise: float) -> list[float]:
+def _shares(tallies: Sequence[Tally], most: int, prior: Sequence[float], weight: float, rise: float) -> list[float]:
     """Where little was seen, `prior` for the first positions, and behind its end what the position before shows, nearer
     to 1 by a share of `rise`."""
     found: list[float] = []
     for i in range(most):
         expected = prior[i] if i < len(prior) else found[-1] + rise * (1.0 - found[-1])
-        found.append(tallies[i].share(expected) if i < len(tallies) else expected)
+        found.append(tallies[i].share(expected, weight) if i < len(tallies) else expected)
     return found

@@ -44,3 +44,9 @@ def test_older_steps_fade() -> None:
 @pytest.mark.parametrize(("steps", "low", "high"), [(1, 0.4, 0.5), (4, 0.24, 0.3), (100, 0.0, 0.07)])
 def test_a_few_steps_move_the_prior_a_little(steps: int, low: float, high: float) -> None:
     assert low <= noted(*[(1, 1, 0)] * steps).chances(1, (0.5,))[0] <= high
+
+
+def test_a_weightier_prior_moves_less() -> None:
+    seen = noted((1, 1, 0))
+    assert seen.chances(1, (0.5,), 12.0) == pytest.approx([12 * 0.5 / 13])
+    assert seen.proposals(1, (0.5,), 12.0) == pytest.approx([(1 + 12 * 0.5) / 13])
