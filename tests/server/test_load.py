@@ -60,7 +60,7 @@ async def _one(client: openai.AsyncOpenAI, asked: dict[str, Any], leave: int) ->
 
 def check_concurrent(running: Running, seed: int) -> None:
     rng = random.Random(seed)
-    asked = [_asked(rng) for _ in range(40)]
+    asked = [_asked(rng) for _ in range(64)]
     leave = [rng.choice([0, 0, 1, 3]) for _ in asked]
 
     async def every() -> list[tuple[bool, str]]:
@@ -75,8 +75,8 @@ def check_concurrent(running: Running, seed: int) -> None:
     running.idle()
 
 
-def test_forty_at_once_with_cancelling_each_equal_their_own_solo_runs() -> None:
-    with serving(drafted(max_running=8, pages=24), max_queue=64) as running:
+def test_sixty_four_at_once_with_cancelling_each_equal_their_own_solo_runs() -> None:
+    with serving(drafted(max_running=8, pages=24), max_queue=128) as running:
         for seed in range(2):
             check_concurrent(running, seed)
 
