@@ -98,7 +98,7 @@ def test_fused_attention_is_the_exact_one(heads: tuple[int, int]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("place", "name"), enumerate(toys.ARCHITECTURES))
+@pytest.mark.parametrize(("place", "name"), list(enumerate(toys.ARCHITECTURES)))
 def test_500_random_programs_equal_transformers(place: int, name: str) -> None:
     model, expected = target(name, together=place % 2 == 1), reference(name)
     assert max(program(model, expected, 1000 + seed) for seed in range(30)) < NEAR
