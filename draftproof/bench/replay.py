@@ -160,5 +160,7 @@ def _best(profile: Profile, inputs: Inputs) -> int:
 
 
 def _seconds(profile: Profile, told: Sequence[Decision], ks: Sequence[int], weights: Sequence[float]) -> float:
-    each = (w / goodput(profile, d.inputs, k) for d, k, w in zip(told, ks, weights, strict=True))
+    each = (
+        w / goodput(profile, d.inputs, min(k, len(d.inputs.chances))) for d, k, w in zip(told, ks, weights, strict=True)
+    )
     return math.fsum(each) / math.fsum(weights)

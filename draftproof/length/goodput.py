@@ -24,7 +24,7 @@ _FIRST = (0.5,)  # chance of a draft token before anything was seen
 _BETTER = 1.03  # how much better another length must be
 _PROBE, _LONGEST_WAIT = 32, 256  # plain steps between two probes: at first, and at most
 _PROBED = 2  # draft length of a probe
-_OTHERS = 12.0  # steps that other requests count for: with fewer a text's first steps mislead, with more all are alike
+_OTHERS = 8.0  # steps that other requests count for: with fewer a text's first steps mislead, with more all are alike
 _FREE_RULES = frozenset({"sampled", "coupled"})  # their text does not depend on the draft
 
 

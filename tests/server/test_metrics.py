@@ -111,7 +111,7 @@ def test_what_runs_and_waits_is_told_while_it_does() -> None:
     gate = Gate(engine)
     with serving(engine) as running:
         stream = running.client.completions.create  # the answer's head comes once it is admitted
-        first = stream(model="toy", prompt="ab", max_tokens=20, stream=True)
+        first = stream(model="toy", prompt="ab", max_tokens=20, stream=True, extra_body={"ignore_eos": True})
         eventually(lambda: gate.closed)
         gate.open(1)
         eventually(lambda: gate.closed)
