@@ -149,7 +149,7 @@ def _policies(log: Log) -> Iterator[Policy]:
     recorded = _seconds(log.profile, told, [d.choice for d in told], weights)
     yield Policy(RECORDED, recorded, 1.0)
     for k in range(max(len(d.inputs.chances) for d in told) + 1):
-        taken = _seconds(log.profile, told, [min(k, len(d.inputs.chances)) for d in told], weights)
+        taken = _seconds(log.profile, told, [k] * len(told), weights)
         yield Policy(f"k={k}", taken, recorded / taken)
     taken = _seconds(log.profile, told, [_best(log.profile, d.inputs) for d in told], weights)
     yield Policy(HINDSIGHT, taken, recorded / taken)
