@@ -109,8 +109,8 @@ def test_joint_law(rule: str, real_engine: Callable[..., Engine], smollm2: Loade
 
 @pytest.mark.slow
 def test_joint_law_at_length(real_engine: Callable[..., Engine], smollm2: Loaded) -> None:
-    assert detectable_tv(6000) < 0.068
-    check(real_engine, smollm2, "block", 6000)
+    assert detectable_tv(3000) < 0.097
+    check(real_engine, smollm2, "block", 3000)
 
 
 def test_planted_fault_is_seen(
