@@ -4,7 +4,7 @@ One-sample chi-square test against exact probabilities (the model's own, compute
 36 cells, pooled at 10 expected. The draft is the model without two of its layers, mean TV about 0.3 from the target.
 
 Each test fails an honest engine with probability 1e-7. With N samples a fault that moves the joint law by TV d has a
-non-centrality of at least 4 N d**2; at N = 1,200 that sees d = 0.152, at N = 6,000 d = 0.068, each with power 0.99
+non-centrality of at least 4 N d**2; at N = 1,200 that sees d = 0.152, at N = 3,000 d = 0.096, each with power 0.99
 (35 degrees of freedom; pooling makes it a little better). The planted fault, a draft that takes the most likely token
 and claims its soft law (case 1), moves it by more. Claiming a point mass for a sampled token would not be a fault at
 all: any proposal may be judged as a point mass.
