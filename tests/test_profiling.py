@@ -14,7 +14,7 @@ from draftproof import profiling, watch
 from draftproof.engine import Engine
 from draftproof.length.profile import from_json
 from draftproof.model.tabular import TabularModel, tabular_info
-from draftproof.types import Chunk, Forward
+from draftproof.types import Chunk, Forward, SamplingParams
 
 VOCAB = 5
 
@@ -121,3 +121,13 @@ def test_a_busy_engine_is_refused(machine: Machine) -> None:
 
 def test_noise_never_makes_more_rows_cheaper() -> None:
     assert profiling._rising([(1, 2.0), (2, 1.5), (3, 2.5)]) == ((1, 1.5), (2, 1.5), (3, 2.5))
+
+
+def test_pages_that_are_written_to_are_not_found_again(machine: Machine) -> None:
+    prompt = [n % VOCAB for n in range(24)]
+    engine = Engine(machine.model, Letters(), machine.proposer, max_running=1, prefix_cache=True)
+    params = SamplingParams(max_tokens=2, ignore_eos=True, seed=1)
+    engine.generate([prompt], params)
+    assert engine.generate([prompt], params)[0].cached > 0
+    profiling.measured(engine)
+    assert engine.generate([prompt], params)[0].cached == 0

@@ -2,61 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from draftproof.admission import Tokenizer, rule_named
 from draftproof.model.checkpoint import ModelError
-from draftproof.server.bodies import ChatBody, CompletionBody, Message, Part, Sampling
+from draftproof.server.bodies import ChatBody, CompletionBody, Message, Sampling
 from draftproof.server.errors import Refusal, invalid, of_request
+from draftproof.server.extras import check_extras, check_fields
 from draftproof.server.worker import Ask
 from draftproof.text import TextStream
 from draftproof.types import DraftLength, RequestError, SamplingParams
 
-_LOG = logging.getLogger("draftproof.server")
 _STRIDE = 0x9E3779B97F4A7C15  # between the seeds of a body's choices: odd, so all 2**64 seeds are visited
 _MOST_TEXT_PER_TOKEN = 64  # characters: a prompt with more of them than this a context token cannot fit
-
-# fields of other servers that change no answer: taken, and logged once
-HARMLESS = frozenset(
-    {
-        "metadata",
-        "service_tier",
-        "safety_identifier",
-        "prompt_cache_key",
-        "prompt_cache_retention",
-        "request_id",
-        "priority",
-        "parallel_tool_calls",
-    }
-)
-# fields that are taken with these values alone, which ask for what is done anyway
-NEUTRAL: Mapping[str, tuple[object, ...]] = {
-    "best_of": (1,),
-    "store": (False,),
-    "suffix": ("",),
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
-    "functions": ([],),
-    "modalities": (["text"],),
-    "response_format": ({"type": "text"},),
-    "use_beam_search": (False,),
-    "length_penalty": (1, 1.0),
-    "early_stopping": (False,),
-    "skip_special_tokens": (True,),
-    "spaces_between_special_tokens": (True, False),
-    "include_stop_str_in_output": (False,),
-    "detokenize": (True,),
-    "add_generation_prompt": (True,),
-    "continue_final_message": (False,),
-    "add_special_tokens": (False,),  # of a chat; completions have the field
-    "echo": (False,),
-    "allowed_token_ids": ([],),
-    "bad_words": ([],),
-}
-_logged: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +63,7 @@ class Plan:
 
 def completion(body: CompletionBody, server: Server) -> Plan:
     """Raises: Refusal."""
-    _known(body)
+    check_fields(body)
     logprobs = body.logprobs if body.given("logprobs") else None
     scored = logprobs if body.echo else None
     if body.max_tokens == 0 and scored is None:
@@ -122,7 +81,7 @@ def completion(body: CompletionBody, server: Server) -> Plan:
 
 def chat(body: ChatBody, server: Server) -> Plan:
     """Raises: Refusal."""
-    _known(body)
+    check_fields(body)
     if body.given("top_logprobs") and not body.logprobs:
         raise invalid("top_logprobs", "set logprobs to true as well, or leave it out")
     prompt = conversation(body.messages, server)
@@ -132,7 +91,7 @@ def chat(body: ChatBody, server: Server) -> Plan:
 
 def conversation(messages: Sequence[Message], server: Server) -> list[int]:
     for message in messages:
-        _check_extras(message, "messages")
+        check_extras(message, "messages")
     try:
         tokens = server.tokenizer.chat([{"role": m.role, "content": m.content} for m in messages])
     except (ModelError, ValueError) as error:
@@ -290,30 +249,3 @@ def _prediction(body: Sampling, server: Server) -> tuple[int, ...]:
 def _seeded(body: Sampling, params: SamplingParams, index: int) -> SamplingParams:
     """Choice 0 has the seed itself, the others seeds that follow from it."""
     return replace(params, seed=(body.seed + index * _STRIDE) % 2**64) if body.given("seed") else params
-
-
-def _known(body: Sampling) -> None:
-    _check_extras(body, "")
-    for name in ("speculative", "stream_options", "prediction"):
-        _check_extras(getattr(body, name), name)
-
-
-def _check_extras(part: Part, inside: str) -> None:
-    for name, value in part.extras.items():
-        full = f"{inside}.{name}" if inside else name
-        if not inside and name in HARMLESS:
-            _log_once(name)
-        elif inside or not _neutral(name, value):
-            wanted = " or ".join(map(repr, NEUTRAL[name])) if not inside and name in NEUTRAL else ""
-            fix = f"it can only be {wanted}" if wanted else "this server does not know it: leave it out"
-            raise invalid(full, fix)
-
-
-def _neutral(name: str, value: Any) -> bool:
-    return any(value == known and type(value) is type(known) for known in NEUTRAL.get(name, ()))
-
-
-def _log_once(name: str) -> None:
-    if name not in _logged:
-        _logged.add(name)
-        _LOG.warning("field %s is taken and has no effect here (said once)", name)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from server.serving import Running, drafted, serving, toy
 
-from draftproof.server import guard, params
+from draftproof.server import extras, guard, params
 from draftproof.types import SamplingParams
 
 CHAT = {"messages": [{"role": "user", "content": "a"}]}
@@ -141,7 +141,7 @@ def test_null_is_left_out_and_neutral_values_are_taken(running: Running) -> None
 def test_a_harmless_field_is_logged_once(
     running: Running, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(params, "_logged", set())
+    monkeypatch.setattr(extras, "_logged", set())
     with caplog.at_level(logging.WARNING, "draftproof.server"):
         for _ in range(3):
             assert _send(running, {"prompt": "a", "max_tokens": 1, "metadata": {"a": "b"}, "user": "me"}).status == 200
@@ -151,7 +151,7 @@ def test_a_harmless_field_is_logged_once(
 
 
 def test_planted_ignored_field_is_seen(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(params, "_known", lambda body: None)
+    monkeypatch.setattr(params, "check_fields", lambda body: None)
     with pytest.raises(AssertionError):
         test_a_bad_field_is_named(running, "guided_json", {"prompt": "a", "guided_json": {}})
 
