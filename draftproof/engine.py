@@ -157,6 +157,7 @@ class Engine:
         self.scheduler.stored(items)
         watch.mark("other")
         seconds, late = watch.seconds, Stopwatch()
+        self._lengths.timed(done.rows, seconds.verify)
         for live, origin, run, proposed in zip(lives, origins, done.runs, done.proposed, strict=True):
             live.job.sequence.steps.append(_trace(live, origin, run, proposed, len(items), seconds))
             if run is not None:

@@ -88,8 +88,6 @@ def _adaptive(build: Callable[..., Engine], nodes: int, decisions: Sequence[Hear
     plain = build()
     costs = profile(plain, progress)
     _value_rows(plain.proposer, costs.row_worth(1, nodes))
-    for heard in decisions:
-        heard({"profile": costs.as_json()})
     return build(k="auto", lengths=GoodputLength(costs, decisions))
 
 

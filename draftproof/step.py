@@ -55,13 +55,15 @@ class Job:
 class Done(NamedTuple):
     """Runs of the items that decoded (None for the others), with the tokens that count as proposed.
 
-    `seen` is what the proposer was told; `copies` are (source, target) pages that were copied.
+    `seen` is what the proposer was told; `copies` are (source, target) pages that were copied; `rows` went through the
+    target.
     """
 
     runs: list[Run | None]
     proposed: list[tuple[int, ...]]
     seen: list[Seen]
     copies: list[tuple[int, int]]
+    rows: int
 
 
 def decode_step(
@@ -95,7 +97,8 @@ def decode_step(
     seen = _seen(items, chunks, paths, runs, out.hidden)
     proposer.observe(seen)
     watch.mark("draft")
-    return Done(runs, [_proposed(*work) for work in zip(drafts, paths, runs, strict=True)], seen, slots.copies)
+    proposed = [_proposed(*work) for work in zip(drafts, paths, runs, strict=True)]
+    return Done(runs, proposed, seen, slots.copies, sum(map(len, rows)))
 
 
 def _propose(

@@ -111,6 +111,11 @@ def test_a_length_policy_sees_runs_and_decides_lengths() -> None:
         def __init__(self) -> None:
             self.runs: list[Run] = []
             self.gone: list[int] = []
+            self.rows: list[int] = []
+
+        def timed(self, rows: int, seconds: float) -> None:
+            assert seconds > 0
+            self.rows.append(rows)
 
         def choose(self, view: SequenceView, batch: int, most: int) -> int:
             return max(0, min(most, 3 - len(self.runs)))
@@ -127,6 +132,7 @@ def test_a_length_policy_sees_runs_and_decides_lengths() -> None:
     assert [len(s.proposed) for s in output.steps][:5] == [3, 2, 1, 0, 0]
     assert tuple(t for run in policy.runs for t in run.tokens) == output.tokens
     assert policy.gone == [output.request]
+    assert policy.rows == [1 + len(s.proposed) for s in output.steps]
 
 
 def test_abort_returns_what_was_said() -> None:

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -26,10 +27,13 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """`decisions` by the number of their line."""
+    """`decisions` by the number of their line; `profiles` by the number that decisions name."""
 
-    profile: Profile
+    profiles: Mapping[int, Profile]
     decisions: Mapping[int, Decision]
+
+    def costs(self, decision: Decision) -> Profile:
+        return self.profiles[decision.inputs.costs]
 
 
 class Difference(NamedTuple):
@@ -73,11 +77,15 @@ def read(path: Path) -> Log:
     numbered = [(n, line) for n, line in enumerate(lines, 1) if line.strip()]
     if not numbered:
         raise RequestError(f"--replay {path} is empty: give a log that generate --decisions wrote")
-    profile = _parsed(path, *numbered[0], _profile, "the costs")
-    decisions = {n: _parsed(path, n, line, _decision, "a decision") for n, line in numbered[1:]}
+    profiles = {0: _parsed(path, *numbered[0], _profile, "the costs")}
+    decisions = dict[int, Decision]()
+    for n, line in numbered[1:]:
+        found = _parsed(path, n, line, partial(_told, profiles), "a decision")
+        if found is not None:
+            decisions[n] = found
     if not decisions:
         raise RequestError(f"--replay {path} holds no decision: only an answer with --k auto writes them")
-    return Log(profile, decisions)
+    return Log(profiles, decisions)
 
 
 def _parsed(path: Path, number: int, line: str, parse: Callable[[Any], _T], what: str) -> _T:
@@ -85,6 +93,17 @@ def _parsed(path: Path, number: int, line: str, parse: Callable[[Any], _T], what
         return parse(json.loads(line))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RequestError(f"--replay {path}, line {number}: this is not {what} of a log ({error!r})") from error
+
+
+def _told(profiles: dict[int, Profile], told: Mapping[str, Any]) -> Decision | None:
+    """A decision under profiles that were told before it; None where the line tells a corrected profile."""
+    if "profile" in told:
+        profiles[_whole(told["costs"])] = _profile(told)
+        return None
+    decision = _decision(told)
+    if decision.inputs.costs not in profiles:
+        raise ValueError(f"costs {decision.inputs.costs} were not told before")
+    return decision
 
 
 def _profile(told: Mapping[str, Any]) -> Profile:
@@ -97,7 +116,8 @@ def _profile(told: Mapping[str, Any]) -> Profile:
 def _decision(told: Mapping[str, Any]) -> Decision:
     given = told["inputs"]
     chances, proposals = (tuple(_share(x) for x in given[name]) for name in ("chances", "proposals"))
-    inputs = Inputs(_whole(given["batch"]), chances, proposals, tuple(map(_whole, given["held"])), bool(given["probe"]))
+    batch, costs = _whole(given["batch"]), _whole(given.get("costs", 0))
+    inputs = Inputs(batch, chances, proposals, tuple(map(_whole, given["held"])), bool(given["probe"]), costs)
     goodputs = tuple(map(float, told["goodputs"]))
     if inputs.batch < 1 or len(chances) != len(proposals) or len(goodputs) != len(chances) + 1:
         raise ValueError("the numbers of positions do not fit each other")
@@ -120,7 +140,7 @@ def _whole(value: Any) -> int:
 
 def replay(log: Log) -> Replay:
     """Every decision made anew, and policies compared by the profile and the recorded chances."""
-    differences = tuple(d for n, told in log.decisions.items() for d in _differences(n, told, log.profile))
+    differences = tuple(d for n, told in log.decisions.items() for d in _differences(n, told, log.costs(told)))
     return Replay(len(log.decisions), differences, tuple(_policies(log)))
 
 
@@ -146,12 +166,12 @@ def _policies(log: Log) -> Iterator[Policy]:
     """
     told = list(log.decisions.values())
     weights = [expected_by_position(d.inputs.chances[: d.choice]) for d in told]
-    recorded = _seconds(log.profile, told, [d.choice for d in told], weights)
+    recorded = _seconds(log, told, [d.choice for d in told], weights)
     yield Policy(RECORDED, recorded, 1.0)
     for k in range(max(len(d.inputs.chances) for d in told) + 1):
-        taken = _seconds(log.profile, told, [k] * len(told), weights)
+        taken = _seconds(log, told, [k] * len(told), weights)
         yield Policy(f"k={k}", taken, recorded / taken)
-    taken = _seconds(log.profile, told, [_best(log.profile, d.inputs) for d in told], weights)
+    taken = _seconds(log, told, [_best(log.costs(d), d.inputs) for d in told], weights)
     yield Policy(HINDSIGHT, taken, recorded / taken)
 
 
@@ -159,8 +179,9 @@ def _best(profile: Profile, inputs: Inputs) -> int:
     return max(range(len(inputs.chances) + 1), key=lambda k: goodput(profile, inputs, k))
 
 
-def _seconds(profile: Profile, told: Sequence[Decision], ks: Sequence[int], weights: Sequence[float]) -> float:
+def _seconds(log: Log, told: Sequence[Decision], ks: Sequence[int], weights: Sequence[float]) -> float:
     each = (
-        w / goodput(profile, d.inputs, min(k, len(d.inputs.chances))) for d, k, w in zip(told, ks, weights, strict=True)
+        w / goodput(log.costs(d), d.inputs, min(k, len(d.inputs.chances)))
+        for d, k, w in zip(told, ks, weights, strict=True)
     )
     return math.fsum(each) / math.fsum(weights)

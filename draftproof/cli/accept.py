@@ -45,7 +45,15 @@ _WHAT = (
 )
 _EXAMPLE = "example: draftproof accept smollm2 --quick --out accept-smollm2"
 # how a model is loaded: as `verify` does, so that both verdicts are about the same weights
-_LOADED = {"device": "auto", "precision": "auto", "kv_precision": "auto", "kv_memory": 1024, "context": 0, "threads": 0}
+_LOADED = {
+    "device": "auto",
+    "precision": "auto",
+    "kv_precision": "auto",
+    "kv_memory": 1024,
+    "context": 0,
+    "threads": 0,
+    "bitwise": True,
+}
 _DRAFT_PRECISION = "int8"
 
 

@@ -35,6 +35,7 @@ _ONLY_HERE = (
     "kv_memory",
     "context",
     "threads",
+    "bitwise",
     "draft",
     "draft_precision",
 )

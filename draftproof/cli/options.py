@@ -33,6 +33,12 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--kv-memory", type=int, default=1024, metavar="MIB", help="memory for KV pages (default 1024)")
     group.add_argument("--context", type=int, default=0, metavar="N", help="most tokens a sequence may have")
     group.add_argument("--threads", type=int, default=0, metavar="N", help="default: one per core")
+    group.add_argument(
+        "--bitwise",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="promise that batching changes no bit (default); without, large batches are faster, the law the same",
+    )
 
 
 def add_draft(parser: argparse.ArgumentParser) -> None:
@@ -141,6 +147,7 @@ def model_options(args: argparse.Namespace) -> ModelOptions:
         kv_bytes=args.kv_memory << 20,
         context=args.context,
         threads=args.threads,
+        bitwise=args.bitwise,
         device="auto" if args.draft.startswith(TORCH) and not args.model.startswith(TORCH) else args.device,
     )
 

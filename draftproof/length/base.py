@@ -27,6 +27,10 @@ class LengthPolicy(Protocol):
         """What the step came to. The last one of a request has a `finish`."""
         ...
 
+    def timed(self, rows: int, seconds: float) -> None:
+        """What the step's pass of the target took. Told before the step's runs are."""
+        ...
+
     def forget(self, request: int) -> None:
         """The request has gone."""
         ...

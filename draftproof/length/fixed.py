@@ -15,5 +15,8 @@ class FixedLength:
     def observe(self, view: SequenceView, run: Run) -> None:
         del view, run
 
+    def timed(self, rows: int, seconds: float) -> None:
+        del rows, seconds
+
     def forget(self, request: int) -> None:
         del request

@@ -1,11 +1,12 @@
 """The draft length with the most tokens a second to be expected (goodput), chosen anew in every step.
 
 Expected tokens come from how earlier drafts fared, of this request and, as a prior, of all others; seconds from the
-measured profile; k = 0 is a candidate like the others. A length is left only for one that is clearly better, and plain
-decoding looks again now and then whether drafts have begun to pay. In the spirit of SmartSpec (Liu et al. 2024).
+measured profile, corrected by the passes since; k = 0 is a candidate like the others. A length is left only for one
+that is clearly better, and plain decoding looks again now and then whether drafts have begun to pay. In the spirit of
+SmartSpec (Liu et al. 2024).
 
-A seeded request under a rule whose text depends on the draft length is decided from its own history and the costs of a
-step of its own, so that neither load nor batch mates change its text (I8). Knows no model and no clock.
+A seeded request under a rule whose text depends on the draft length is decided from its own history and the measured
+costs of a step of its own, so that neither load nor batch mates change its text (I8). Knows no model and no clock.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from draftproof.length.learned import LearnedCosts
 from draftproof.length.profile import Profile
 from draftproof.length.record import GUESS, Record
 from draftproof.types import MOST_K, Run, SequenceView
@@ -32,13 +34,15 @@ Heard = Callable[[dict[str, Any]], None]
 
 
 class Inputs(NamedTuple):
-    """What a decision rests on: all that a replay needs. Lists are by draft position."""
+    """What a decision rests on: all that a replay needs. Lists are by draft position; `costs` is the number of the
+    profile, see LearnedCosts."""
 
     batch: int
     chances: tuple[float, ...]
     proposals: tuple[float, ...]
     held: tuple[int, ...]  # the length of the step before, if there was one
     probe: bool
+    costs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +102,14 @@ class _State:
 
 
 class GoodputLength:
-    """Args: costs of this machine; each of `heard` gets every decision as a JSON object once its step is done."""
+    """Args: costs of this machine; each of `heard` gets them, every correction of them, and every decision once its
+    step is done, as JSON objects."""
 
     adapts = True
 
     def __init__(self, profile: Profile, heard: Sequence[Heard] = ()) -> None:
-        self.profile, self._heard = profile, heard
+        self._costs, self._heard = LearnedCosts(profile), heard
+        self._tell({"profile": profile.as_json()})
         self._all = Record()
         self._states: dict[int, _State] = {}
 
@@ -114,7 +120,8 @@ class GoodputLength:
         state = self._states.setdefault(request.id, _State())
         if state.decision is None or state.at != len(view.tokens):
             state.at = len(view.tokens)
-            state.decision = decide(self.profile, self._inputs(view, state, batch, min(request.k, most)))
+            profile = self._costs.measured if _alone(view) else self._costs.profile
+            state.decision = decide(profile, self._inputs(view, state, batch, min(request.k, most)))
         return state.decision.choice
 
     def _inputs(self, view: SequenceView, state: _State, batch: int, most: int) -> Inputs:
@@ -122,15 +129,23 @@ class GoodputLength:
         chances = state.record.chances(most, others.chances(most, _FIRST), weight)
         proposals = state.record.proposals(most, others.proposals(most, (1.0,)), weight)
         probe = state.plain >= state.wait
-        return Inputs(1 if _alone(view) else batch, tuple(chances), tuple(proposals), state.held, probe)
+        batch, costs = (1, 0) if _alone(view) else (batch, self._costs.number)
+        return Inputs(batch, tuple(chances), tuple(proposals), state.held, probe, costs)
+
+    def timed(self, rows: int, seconds: float) -> None:
+        if self._costs.note(rows, seconds):
+            self._tell({"costs": self._costs.number, "profile": self._costs.profile.as_json()})
+
+    def _tell(self, line: dict[str, Any]) -> None:
+        for heard in self._heard:
+            heard(line)
 
     def observe(self, view: SequenceView, run: Run) -> None:
         state = self._states.get(view.request.id)
         if state is None or state.decision is None:
             return
         decision, state.decision = state.decision, None
-        for heard in self._heard:
-            heard(_line(view, state.at, decision, run))
+        self._tell(_line(view, state.at, decision, run))
         if state.at > len(view.request.prompt):  # the step that reads the prompt has no states to draft from
             _learn(state, decision, run)
             if decision.choice and not _alone(view):

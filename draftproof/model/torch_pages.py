@@ -72,7 +72,8 @@ class Group:
     """Chunks that are computed in one call. B chunks, R rows each after padding, L slots each after padding.
 
     rows: [B, R] which row of the pass; a padded place repeats the chunk's last row. slots: [B, L], or their range if
-    they follow each other. `positions` [B, R], `places` [B, L] positions of the slots, `sees` [B, R, L].
+    they follow each other, which is read in place. `positions` [B, R], `places` [B, L] positions of the slots, `sees`
+    [B, R, L].
     """
 
     rows: Tensor
@@ -80,8 +81,8 @@ class Group:
     positions: Tensor
     places: Tensor
     sees: Tensor
-    back: Tensor  # [rows of the group] places in the flat B * R, in the pass's order of `own`
-    own: Tensor  # [rows of the group] rows of the pass
+    back: Tensor | slice  # [rows of the group] places in the flat B * R, in the pass's order of `own`
+    own: Tensor | slice  # [rows of the group] rows of the pass
     masks: dict[int, Tensor] = field(default_factory=dict)
 
     def hidden(self, window: int) -> Tensor:
@@ -106,7 +107,7 @@ class Batch:
         self.rows = starts[-1]
         self.tokens = self._ids([t for c in chunks for t in c.tokens])
         self.positions = self._ids([p for c in chunks for p in _positions(c)])
-        self.slots = self._ids([slot(c.pages, c.past + j, page_size) for c in chunks for j in range(len(c.tokens))])
+        self.slots = self._at([slot(c.pages, c.past + j, page_size) for c in chunks for j in range(len(c.tokens))])
         ends = starts[1:]
         self.wanted = self._ids([r for c, end in zip(chunks, ends, strict=True) for r in range(end - c.wanted, end)])
         parts: dict[tuple[int, int], list[tuple[Chunk, int]]] = {}
@@ -118,6 +119,11 @@ class Batch:
 
     def _ids(self, values: Sequence[object]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self._device)
+
+    def _at(self, values: Sequence[int]) -> Tensor | slice:
+        """The same as an index: a range where they follow each other, which costs less in every layer."""
+        whole = range(values[0], values[0] + len(values))
+        return slice(whole.start, whole.stop) if list(whole) == values else self._ids(values)
 
     def _group(self, part: Sequence[tuple[Chunk, int]]) -> Group:
         size = self._page_size
@@ -139,7 +145,7 @@ class Batch:
         else:
             places = torch.arange(pages * size, device=self._device)[None]
             sees = _before(places, self.positions[which])
-        return Group(which, slots, self.positions[which], places, sees, self._ids(back), self._ids(own))
+        return Group(which, slots, self.positions[which], places, sees, self._at(back), self._at(own))
 
 
 def _before(places: Tensor, positions: Tensor) -> Tensor:
@@ -191,19 +197,30 @@ def _can_fuse(q: Tensor, how: How) -> bool:
 
 
 def fused(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor, how: How) -> Tensor:
-    """As `exact`, by PyTorch's own kernels. Those that take a mask want a key head for every query head."""
-    share = q.shape[2] // k.shape[2]
-    if share > 1:
-        k, v = (x.repeat_interleave(share, dim=2) for x in (k, v))
-    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    return scaled_dot_product_attention(q, k, v, ~hidden[:, None], scale=how.scale).transpose(1, 2)
+    """As `exact`, by PyTorch's own kernels."""
+    own, share = k.shape[2], q.shape[2] // k.shape[2]
+    seen = ~hidden[:, None].repeat_interleave(share, dim=2)
+    k, v = k.transpose(1, 2), v.transpose(1, 2)
+    return _unshared(scaled_dot_product_attention(_shared(q, own), k, v, seen, scale=how.scale), share)
+
+
+def _shared(q: Tensor, own: int) -> Tensor:
+    """[B, R, heads, width] to [B, own, R * share, width]: query heads that share a key head are more rows of it."""
+    b, rows, heads, _ = q.shape
+    return q.view(b, rows, own, heads // own, -1).transpose(1, 2).reshape(b, own, rows * (heads // own), -1)
+
+
+def _unshared(mixed: Tensor, share: int) -> Tensor:
+    """The way back."""
+    b, own, rows, _ = mixed.shape
+    return mixed.view(b, own, rows // share, share, -1).transpose(1, 2).flatten(2, 3)
 
 
 def exact(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor, how: How) -> Tensor:
     """q [B, R, heads, width], k and v [B, L, their heads, width], hidden [B, R, L]. [B, R, heads, width of v]."""
     (b, rows, heads, _), own = q.shape, k.shape[2]
-    share = heads // own  # query heads that share a key head
-    flat = (q * how.scale).view(b, rows, own, share, -1).transpose(1, 2).reshape(b, own, rows * share, -1)
+    share = heads // own
+    flat = _shared(q * how.scale, own)
     scores = (flat @ k.permute(0, 2, 3, 1)).float().view(b, own, rows, share, -1)
     if how.softcap:
         scores = torch.tanh(scores / how.softcap) * how.softcap
@@ -213,8 +230,7 @@ def exact(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor, how: How) -> Tensor:
         weights = torch.softmax(torch.cat([scores, sinks], -1), -1)[..., :-1]
     else:
         weights = torch.softmax(scores, -1)
-    mixed = _weighted(weights.to(v.dtype).flatten(2, 3), v.transpose(1, 2))
-    return mixed.view(b, own, rows, share, -1).transpose(1, 2).flatten(2, 3)
+    return _unshared(_weighted(weights.to(v.dtype).flatten(2, 3), v.transpose(1, 2)), share)
 
 
 def _weighted(weights: Tensor, v: Tensor) -> Tensor:

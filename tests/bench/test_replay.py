@@ -29,13 +29,15 @@ class View:
 
 @pytest.fixture(scope="module")
 def lines() -> Lines:
-    """What a run of 240 steps wrote, at first well and then badly drafted."""
-    heard: Lines = [{"profile": COSTS.as_json()}]
+    """What a run of 240 steps wrote, at first well and then badly drafted, on a machine whose rows are dearer than was
+    measured."""
+    heard: Lines = []
     policy, view, rng = GoodputLength(COSTS, [heard.append]), View(), random.Random(1)
     for step in range(240):
         k, alpha = policy.choose(view, 1, 6), 0.9 if step < 20 else 0.0
         accepted = next((i for i in range(k) if rng.random() >= alpha), k)
         view.tokens += [0] * (accepted + 1)
+        policy.timed(1 + k, COSTS.verified(1, k) * (1.0 + 0.1 * k))
         kinds = (Kind.ACCEPTED,) * accepted + (Kind.BONUS,)
         policy.observe(view, Run((0,) * (accepted + 1), kinds, k, accepted, len(view.tokens) - 2))
     return heard
@@ -58,8 +60,18 @@ def copied(lines: Lines) -> Lines:
 def test_an_honest_log_has_no_difference(tmp_path: Path, lines: Lines) -> None:
     told = again(tmp_path, lines)
     assert (told.decisions, told.differing) == (240, 0)
-    assert len({line["choice"] for line in lines[1:]}) > 2
-    assert {line["why"] for line in lines[1:]} >= {"best", "held", "probe"}
+    decisions = [line for line in lines if "choice" in line]
+    assert len(lines) - len(decisions) == 1 + 240 // 16
+    assert len({line["choice"] for line in decisions}) > 2
+    assert {line["why"] for line in decisions} >= {"best", "held", "probe"}
+
+
+def test_planted_corrections_that_are_not_told_are_found(tmp_path: Path, lines: Lines) -> None:
+    told = copied(lines)
+    for line in told:
+        if "costs" in line:
+            line["profile"] = told[0]["profile"]
+    assert again(tmp_path, told).differing > 200
 
 
 def _choose(line: dict[str, Any]) -> None:
@@ -94,7 +106,9 @@ def test_a_tampered_decision_is_found(
 
 def test_another_machines_costs_are_found(tmp_path: Path, lines: Lines) -> None:
     told = copied(lines)
-    told[0]["profile"]["verify"][0][1] *= 2
+    for line in told:
+        if "profile" in line:
+            line["profile"]["verify"][0][1] *= 2
     assert again(tmp_path, told).differing == 240
 
 
@@ -179,8 +193,9 @@ def test_choosing_anew_beats_every_fixed_length_where_chances_change(tmp_path: P
 def test_planted_policy_is_seen(tmp_path: Path, lines: Lines) -> None:
     """Longest drafts throughout, written down as chosen, are slower than what was chosen."""
     told = copied(lines)
-    for line in told[1:]:
-        line["choice"] = len(line["inputs"]["chances"])
+    for line in told:
+        if "choice" in line:
+            line["choice"] = len(line["inputs"]["chances"])
     honest = {p.name: p for p in again(tmp_path, lines).policies}
     by_name = {p.name: p for p in again(tmp_path, told).policies}
     assert honest[RECORDED].seconds < 1.1 * honest[HINDSIGHT].seconds

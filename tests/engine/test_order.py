@@ -201,6 +201,9 @@ class LoadedLength:
     def observe(self, view: object, run: object) -> None:
         pass
 
+    def timed(self, rows: int, seconds: float) -> None:
+        pass
+
     def forget(self, request: int) -> None:
         pass
 

@@ -129,6 +129,30 @@ def test_a_new_request_learns_from_others_unless_it_is_seeded() -> None:
     assert policy.choose(View(8, seed=1), 1, 12) == first
 
 
+def dearer(policy: GoodputLength) -> GoodputLength:
+    """Once it was told that passes of three rows and more take half as long again as was measured."""
+    for n in range(320):
+        rows = 1 + n % 6
+        policy.timed(rows, GENTLE.verified(1, rows - 1) * (1.5 if rows > 2 else 1.0))
+    return policy
+
+
+GENTLE = Profile(tuple((r, 1.0 + 0.05 * r) for r in range(1, 14)), FLAT.draft, FLAT.other)
+
+
+def test_costs_that_were_seen_decide_unless_a_request_is_seeded() -> None:
+    before = GoodputLength(GENTLE).choose(View(), 1, 12)
+    policy = dearer(GoodputLength(GENTLE))
+    assert policy.choose(View(1), 1, 12) != before
+    assert policy.choose(View(2, seed=1, rule="coupled"), 1, 12) != before
+    assert policy.choose(View(3, seed=1), 1, 12) == before
+
+
+def test_planted_corrections_for_seeded_requests_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("draftproof.length.goodput._alone", lambda _: False)
+    assert dearer(GoodputLength(GENTLE)).choose(View(3, seed=1), 1, 12) != GoodputLength(GENTLE).choose(View(), 1, 12)
+
+
 def test_the_step_that_reads_the_prompt_teaches_nothing() -> None:
     """A head has no states to draft from then: that nothing was proposed is not the draft's fault."""
     policy, view = GoodputLength(FLAT), View()
@@ -153,8 +177,9 @@ def test_a_cut_run_says_nothing_of_what_lies_behind_its_cut() -> None:
 def test_every_decision_can_be_recomputed() -> None:
     heard: list[dict[str, Any]] = []
     run(0.5, 60, policy=GoodputLength(FLAT, [heard.append]))
-    assert len(heard) == 60
-    for line in heard:
+    assert len(heard) == 61
+    assert heard[0] == {"profile": FLAT.as_json()}
+    for line in heard[1:]:
         given = line["inputs"]
         again = decide(
             FLAT,
