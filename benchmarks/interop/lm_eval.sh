@@ -2,7 +2,7 @@
 # lm-eval's local-completions: log-likelihoods of two endings, by echo with logprobs. The task is our own, so that
 # nothing is fetched.
 source "$(dirname "$0")/common.sh"
-environment lmeval 'lm_eval[api]'
+environment lmeval 'lm_eval[api]' transformers
 serve
 cat >"$WORK/questions.jsonl" <<'END'
 {"question": "The capital of France is", "choices": ["Paris", "seven"], "answer": 0}

@@ -120,7 +120,7 @@ def promises(profile: Profile, found: Seen, batch: int) -> tuple[Promise, ...]:
             found.rule,
             k,
             expected_by_position(found.chances[:k]),
-            profile.seconds(batch, k, sum(found.proposals[:k])),
+            profile.seconds(batch, k, profile.proposed(found.proposals[:k])),
             goodput(profile, inputs, k) / plain,
         )
         for k in range(len(found.chances) + 1)

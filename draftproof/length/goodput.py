@@ -74,12 +74,13 @@ def goodput(profile: Profile, inputs: Inputs, k: int) -> float:
 
 def _goodputs(profile: Profile, inputs: Inputs) -> Iterator[float]:
     """For every length from 0, in one go: this runs in every step."""
-    tokens, standing, proposed = 1.0, 1.0, 0.0
+    tokens, standing, spare = 1.0, 1.0, profile.min_rows - 1
+    proposed = float(spare)  # see Profile.proposed
     for k, rest in enumerate(_besides(profile, inputs.batch)[: len(inputs.chances) + 1]):
         if k:
             standing *= inputs.chances[k - 1]
             tokens += standing
-            proposed += inputs.proposals[k - 1]
+            proposed += inputs.proposals[k - 1] if k > spare else 0.0
         yield tokens / (profile.verified(inputs.batch, proposed) + rest)
 
 

@@ -51,6 +51,12 @@ class Profile:
         """Seconds of verification alone."""
         return on_line(self.verify, batch * max(1.0 + proposed, self.min_rows))
 
+    def proposed(self, proposals: Sequence[float]) -> float:
+        """What counts as proposed on average where `proposals[i]` of the steps propose more than i tokens: those that
+        propose less than fills the fewest rows cost as much as if they did, so the mean number would be too low."""
+        spare = self.min_rows - 1
+        return spare + sum(proposals[spare:])
+
     def plain(self, batch: int) -> float:
         return self.seconds(batch, 0, 0.0)
 

@@ -61,6 +61,18 @@ def test_rows_that_are_not_proposed_cost_nothing() -> None:
     assert decide(half, rare._replace(proposals=(1.0, 1.0, 1.0))).choice == 0
 
 
+def test_rows_of_look_ups_that_seldom_find_something_are_not_free() -> None:
+    """Where a sequence takes two rows anyhow: one step in five proposes four tokens, five rows; the mean of 0.8 tokens
+    would fit into two. On average it is 2.6 rows."""
+    costs = Profile(((2.0, 2.0), (3.0, 3.0)), ((1, Line(0.0, 0.0)),), ((1, Line(0.0, 0.0)),), min_rows=2)
+    seldom = Inputs(1, (0.2, 0.9, 0.9, 0.9), (0.2,) * 4, (), False)
+    assert 1.0 / goodput(costs, seldom, 0) == pytest.approx(2.0)
+    tokens = expected_by_position(seldom.chances)
+    assert tokens / goodput(costs, seldom, 4) == pytest.approx(2.6)
+    assert costs.proposed(seldom.proposals) == pytest.approx(1.6)
+    assert costs.verified(1, sum(seldom.proposals)) == pytest.approx(2.0)  # what was taken before
+
+
 def test_expected_tokens() -> None:
     assert expected_by_position((0.8,) * 4) == pytest.approx(3.3616)
     assert expected_by_position((0.5, 0.0, 1.0)) == pytest.approx(1.5)

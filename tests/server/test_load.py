@@ -47,9 +47,11 @@ def _alone(asked: dict[str, Any]) -> Output:
     return toy().generate([asked["prompt"]], params)[0]
 
 
-async def _one(client: openai.AsyncOpenAI, asked: dict[str, Any], leave: int) -> tuple[bool, str]:
-    """Whether the answer came to its end, and its text; a client that leaves does so after `leave` chunks."""
+async def _one(client: openai.AsyncOpenAI, asked: dict[str, Any], leave: int, late: float) -> tuple[bool, str]:
+    """Whether the answer came to its end, and its text; a client that leaves does so after `leave` chunks. It comes
+    `late` seconds late."""
     text, seen = "", 0
+    await asyncio.sleep(late)
     async with await client.completions.create(model="toy", stream=True, **asked) as stream:
         async for chunk in stream:
             text, seen = text + chunk.choices[0].text, seen + 1
@@ -62,10 +64,11 @@ def check_concurrent(running: Running, seed: int) -> None:
     rng = random.Random(seed)
     asked = [_asked(rng) for _ in range(64)]
     leave = [rng.choice([0, 0, 1, 3]) for _ in asked]
+    late = [rng.expovariate(10.0) for _ in asked]
 
     async def every() -> list[tuple[bool, str]]:
         async with running.async_client() as client:
-            return await asyncio.gather(*map(_one, [client] * len(asked), asked, leave))
+            return await asyncio.gather(*map(_one, [client] * len(asked), asked, leave, late))
 
     told = asyncio.run(every())
     assert sum(whole for whole, _ in told) > 10
