@@ -1,9 +1,9 @@
 """Do admitted requests keep their latency when four times as many come as fit? Prints one JSON object.
 
 A server on the default model runs so many requests and lets as many wait. Clients come back as soon as they have their
-answer, or after the time that a 429 tells them: at first as many as fit, then four times as many, in turn. The time of a
-request is that of the try that was admitted, waiting included; its mean is compared round by round. Every request must
-be answered in full in the end. Usage: python benchmarks/overload.py --rounds 4
+answer, or after the time that a 429 tells them: at first as many as fit, then four times as many, in turn. The time of
+a request is that of the try that was admitted, waiting included; its mean is compared round by round. Every request
+must be answered in full in the end. Usage: python benchmarks/overload.py --rounds 4
 """
 
 from __future__ import annotations
@@ -92,7 +92,13 @@ def main() -> None:
     }
     means = {times: [fmean(load.seconds) for load in runs] for times, runs in loads.items()}
     ratio = paired_ratio(means[TIMES], means[1])._asdict()
-    result = {"settings": vars(args), "environment": environment(0), **told, "latency, overload to not": ratio, "bar": BAR}
+    result = {
+        "settings": vars(args),
+        "environment": environment(0),
+        **told,
+        "latency, overload to not": ratio,
+        "bar": BAR,
+    }
     print(json.dumps(result, indent=1))
 
 

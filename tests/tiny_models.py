@@ -72,8 +72,10 @@ def write_gguf(
     extra: dict[str, object] | None = None,
     tensors: dict[str, Matrix] | None = None,
     q8: bool = False,
+    q4: bool = False,
 ) -> dict[str, Matrix]:
-    """Writes the file and returns the weights in the checkpoint's own layout."""
+    """Writes the file and returns the weights in the checkpoint's own layout, before `q8` or `q4` (the layers alone,
+    the others in 8 bits) stores them in fewer bits."""
     arch = arch or a.family
     writer = gguf.GGUFWriter(path, arch)
     numbers: dict[str, object] = {
@@ -90,8 +92,8 @@ def write_gguf(
         stored = f"blk.{layer}.{GGUF_LAYER[part]}" if part else GGUF_TOP[name]
         heads = {"q": a.heads, "k": a.kv_heads, "q_bias": a.heads, "k_bias": a.kv_heads}.get(part)
         data = interleave(w, heads) if heads and a.family == "llama" else w
-        if q8 and w.ndim == 2:
-            kind = gguf.GGMLQuantizationType.Q8_0
+        if (q8 or q4) and w.ndim == 2:
+            kind = gguf.GGMLQuantizationType.Q4_1 if q4 and part else gguf.GGMLQuantizationType.Q8_0
             writer.add_tensor(stored, gguf.quantize(np.ascontiguousarray(data), kind), raw_dtype=kind)
         else:
             writer.add_tensor(stored, np.ascontiguousarray(data))

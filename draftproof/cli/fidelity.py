@@ -16,7 +16,7 @@ from rich.table import Table
 from draftproof.cli import options
 from draftproof.model import fidelity, reference
 from draftproof.model.directory import checkpoint, prepare
-from draftproof.model.load import ModelOptions, default_precision, load_model
+from draftproof.model.load import ModelOptions, load_model, precision_for
 from draftproof.types import RequestError
 
 _WHAT = "How close is the loaded model to a float32 pass over its file's own weights? Later loads state the answer."
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
             raise RequestError(f"--tokens {args.tokens}: give a positive number")
         source = checkpoint(args.model, progress)
         for name in args.precisions.split(","):
-            precision = default_precision() if name == "auto" else name
+            precision = precision_for(args.model, progress) if name == "auto" else name
             wanted = ModelOptions(precision=precision, kv_precision=args.kv_precision)
             model, tokenizer = load_model(args.model, wanted, progress)
             tokens = tuple(tokenizer.encode(fidelity.text(), special=False)[: args.tokens])

@@ -28,7 +28,12 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         help="smollm2, a .gguf file, a directory, or a Hugging Face name; torch:NAME runs it on PyTorch",
     )
     group.add_argument("--device", default="auto", help="with torch:NAME: auto (default), cpu, cuda, mps")
-    group.add_argument("--precision", default="auto", help="weights: auto (default), f32, bf16, int8, int4")
+    group.add_argument(
+        "--precision",
+        default="auto",
+        help="weights: auto (default), f32, bf16, int8, int4. auto: bf16 if the CPU computes in it, else f32, or int4 "
+        "where the file holds just that",
+    )
     group.add_argument("--kv-precision", default="auto", help="KV: auto (default), f32, bf16, f16; u8 is not exact")
     group.add_argument("--kv-memory", type=int, default=1024, metavar="MIB", help="memory for KV pages (default 1024)")
     group.add_argument("--context", type=int, default=0, metavar="N", help="most tokens a sequence may have")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
@@ -19,7 +19,7 @@ from draftproof.model.checkpoint import Checkpoint, ModelError
 from draftproof.model.fetch import Progress, cache_dir, locked, remove_leftovers, sha256_file, silent
 from draftproof.model.tokenizer import Tokenizer, TokenizerFiles
 
-FORMAT = 1  # raise it when a converted directory of before must not be used any more
+FORMAT = 2  # raise it when a converted directory of before must not be used any more
 ACCEPTED = (
     "give smollm2, the path of a .gguf file, a Hugging Face directory (config.json and *.safetensors), "
     "an OpenVINO directory (openvino_model.xml) or a Hugging Face name (org/name)"
@@ -63,6 +63,15 @@ def prepare(source: str, precision: str, progress: Progress = silent) -> Path:
             progress(f"converting {source} to {precision} (once)")
             _convert(found, precision, target)
     return target
+
+
+def in_four_bits(source: str, progress: Progress = silent) -> bool:
+    """Whether the file of `source` holds weights of 4 bits that int4 stores without loss. Converts it to find out."""
+    found = locate(source, progress)
+    if isinstance(found, Path) or found.kind != "gguf" or not gguf.in_four_bits(found.path):
+        return False
+    made = json.loads((prepare(source, "int4", progress) / "config.json").read_text(encoding="utf-8"))
+    return bool(made["draftproof"]["lossless"])
 
 
 def checkpoint(source: str, progress: Progress = silent) -> Checkpoint:
@@ -116,9 +125,10 @@ def _convert(source: Source, precision: str, target: Path) -> None:
     work: Path | None = None
     try:
         work = Path(mkdtemp(prefix=f"{target.name}.tmp-", dir=target.parent))
-        graph.save(checkpoint, precision, work)
+        lossless = graph.save(checkpoint, precision, work)
         files.write(work)
-        _write_config(checkpoint, files, precision, source.kind, work / "config.json")
+        made = {"precision": precision, "lossless": lossless, "source": source.kind, "format": FORMAT}
+        _write_config(checkpoint, files, made, work / "config.json")
         work.rename(target)
     except OSError as error:
         message = f"cannot store the converted model in {target.parent} ({error.strerror or error})"
@@ -128,7 +138,7 @@ def _convert(source: Source, precision: str, target: Path) -> None:
             shutil.rmtree(work, ignore_errors=True)
 
 
-def _write_config(checkpoint: Checkpoint, files: TokenizerFiles, precision: str, kind: str, path: Path) -> None:
+def _write_config(checkpoint: Checkpoint, files: TokenizerFiles, made: Mapping[str, object], path: Path) -> None:
     a = checkpoint.architecture
     config = {
         "model_type": a.family,
@@ -140,7 +150,7 @@ def _write_config(checkpoint: Checkpoint, files: TokenizerFiles, precision: str,
         "num_key_value_heads": a.kv_heads,
         "head_dim": a.head_dim,
         "eos_token_id": files.generation.get("eos_token_id"),
-        "draftproof": {"fingerprint": checkpoint.fingerprint, "precision": precision, "source": kind, "format": FORMAT},
+        "draftproof": {"fingerprint": checkpoint.fingerprint, **made},
     }
     path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 

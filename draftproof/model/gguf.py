@@ -184,6 +184,18 @@ def read(path: Path, digest: Callable[[Path], str] = sha256_file) -> tuple[Check
     return Checkpoint(a, tensor, digest(path)), build_from_gguf(file.meta, str(path))
 
 
+def in_four_bits(path: Path) -> bool:
+    """Whether its layers are stored as Q4_1. Of a file that cannot be read, False."""
+    from gguf import GGMLQuantizationType
+
+    try:
+        file = _File(path)
+    except (ValueError, OverflowError, TypeError, RecursionError, OSError):
+        return False
+    kinds = {t.kind for name, t in file.tensors.items() if name.startswith("blk.") and len(t.shape) == 2}
+    return kinds == {GGMLQuantizationType.Q4_1.value}
+
+
 def half_split(w: Matrix, heads: int) -> Matrix:
     """Rows of each head from pairs side by side (x0 y0 x1 y1 ...) to halves (x0 x1 ... y0 y1 ...)."""
     pairs = w.shape[0] // heads // 2

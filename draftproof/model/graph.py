@@ -25,10 +25,12 @@ from draftproof.model.checkpoint import Architecture, Checkpoint, Matrix, ModelE
 Node = Any  # openvino's node classes carry no types
 PRECISIONS = ("f32", "bf16", "int8", "int4")
 _GROUP = 32  # inputs that share a scale in int4, as in GGUF's 4- and 8-bit blocks
+_ROUNDING = 1e-4  # of a scale: what float32 may lose on the way to codes and back
 
 
-def save(checkpoint: Checkpoint, precision: str, directory: Path) -> None:
+def save(checkpoint: Checkpoint, precision: str, directory: Path) -> bool:
     """Write openvino_model.xml and .bin into `directory`, with weights stored in `precision`, one of PRECISIONS.
+    Returns whether nothing was lost.
 
     int8 is symmetric per output channel; int4 has groups of 32 inputs and loses nothing of Q4_1 layers.
     Inputs input_ids, attention_mask, position_ids [batch, tokens] (int64) and beam_idx [batch] (int32); output logits
@@ -41,6 +43,7 @@ def save(checkpoint: Checkpoint, precision: str, directory: Path) -> None:
         raise ModelError(f"int4 needs widths that are multiples of {_GROUP}: use int8")
     builder = Builder(checkpoint, precision)
     ov.save_model(builder.model(), directory / "openvino_model.xml", compress_to_fp16=False)
+    return builder.lossless
 
 
 def c(value: object, dtype: type = np.int64) -> Node:
@@ -75,9 +78,15 @@ def rms_norm(x: Node, gain: Matrix, eps: float) -> Node:
 
 def _int8(values: Matrix) -> Node:
     """Symmetric, one scale along the last axis."""
-    scale = np.abs(values).max(axis=-1, keepdims=True) / 127
-    scale[scale == 0] = 1
+    scale = _symmetric(values)
     return op.multiply(op.convert(op.constant(np.rint(values / scale).astype(np.int8)), "f32"), op.constant(scale))
+
+
+def _symmetric(values: Matrix) -> Matrix:
+    """Scales of 8-bit codes."""
+    scale: Matrix = np.abs(values).max(axis=-1, keepdims=True) / 127
+    scale[scale == 0] = 1
+    return scale
 
 
 class Builder:
@@ -90,6 +99,7 @@ class Builder:
         self._beam = _parameter("beam_idx", 1, np.int32)
         self._sinks: list[Node] = []
         self._kept: list[NDArray[Any]] = []
+        self.lossless = precision in {"f32", "int4"}  # so far
 
     def model(self) -> ov.Model:
         a = self._a
@@ -127,15 +137,22 @@ class Builder:
         groups = matrix.reshape(len(matrix), -1, _GROUP)
         if len(matrix) == self._a.vocab:
             values = _int8(groups)
+            self._note_loss(groups / _symmetric(groups))
         else:
             low = groups.min(axis=2, keepdims=True)
             scale = (groups.max(axis=2, keepdims=True) - low) / 15
             scale[scale == 0] = 1
-            codes = np.rint((groups - low) / scale).astype(np.uint8).reshape(-1, 2)
-            packed = self._packed(codes[:, 0] | (codes[:, 1] << 4), list(groups.shape), ov.Type.u4)
+            codes = (groups - low) / scale
+            self._note_loss(codes)
+            pairs = np.rint(codes).astype(np.uint8).reshape(-1, 2)
+            packed = self._packed(pairs[:, 0] | (pairs[:, 1] << 4), list(groups.shape), ov.Type.u4)
             shifted = op.subtract(op.convert(packed, "f32"), op.constant(-low / scale))
             values = op.multiply(shifted, op.constant(scale))
         return op.reshape(values, c(matrix.shape), False)
+
+    def _note_loss(self, codes: Matrix) -> None:
+        """Codes that are no whole numbers are rounded."""
+        self.lossless = self.lossless and float(np.abs(codes - np.rint(codes)).max()) <= _ROUNDING
 
     def _packed(self, data: NDArray[Any], shape: list[int], kind: ov.Type) -> Node:
         self._kept.append(data)  # the constant only points at this memory

@@ -17,7 +17,7 @@ import openvino as ov
 from draftproof.model import fidelity
 from draftproof.model.base import ModelInfo, TargetModel
 from draftproof.model.checkpoint import ModelError
-from draftproof.model.directory import prepare
+from draftproof.model.directory import in_four_bits, prepare
 from draftproof.model.fetch import Progress, silent
 from draftproof.model.graph import PRECISIONS
 from draftproof.model.openvino import OpenVINOModel, OpenVINOOptions
@@ -61,6 +61,17 @@ def default_precision() -> str:
     return "bf16" if "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES") else "f32"
 
 
+def precision_for(source: str, progress: Progress = silent) -> str:
+    """What "auto" stands for: `default_precision`, but int4 in place of f32 where the file holds just that. The numbers
+    are the same, few rows read a quarter of the bytes.
+
+    Raises:
+        ModelError: there is no such model.
+    """
+    found = default_precision()
+    return "int4" if found == "f32" and in_four_bits(source, progress) else found
+
+
 def load_model(source: str, options: ModelOptions | None = None, progress: Progress = silent) -> Loaded:
     """Fetch and convert if that was not done before, compile, and test what may be promised.
 
@@ -73,7 +84,7 @@ def load_model(source: str, options: ModelOptions | None = None, progress: Progr
     _check_sizes(options)
     if source.startswith(TORCH):
         return _load_torch(source.removeprefix(TORCH), options, progress)
-    precision, kv = _resolved(options)
+    precision, kv = _resolved(source, options, progress)
     directory = prepare(source, precision, progress)
     precision, weights = _stored(source, directory, options.precision, precision)
     tokenizer = Tokenizer.from_dir(directory)
@@ -144,8 +155,8 @@ def _check_sizes(options: ModelOptions) -> None:
             raise ModelError(f"{name} must not be negative, got {getattr(options, name)}")
 
 
-def _resolved(options: ModelOptions) -> tuple[str, str]:
-    precision = default_precision() if options.precision == "auto" else options.precision
+def _resolved(source: str, options: ModelOptions, progress: Progress) -> tuple[str, str]:
+    precision = precision_for(source, progress) if options.precision == "auto" else options.precision
     kv = options.kv_precision
     kv = ("bf16" if precision == "bf16" else "f32") if kv == "auto" else kv
     for name, value, known in (("precision", precision, PRECISIONS), ("kv_precision", kv, KV_PRECISIONS)):

@@ -28,12 +28,13 @@ class Graph(ModuleType):
         self.calls: list[str] = []
         self.error: BaseException | None = None
 
-    def save(self, checkpoint: Checkpoint, precision: str, path: Path) -> None:
+    def save(self, checkpoint: Checkpoint, precision: str, path: Path) -> bool:
         self.calls.append(precision)
         (path / "openvino_model.bin").write_bytes(checkpoint.tensor("embed").tobytes())
         if self.error:
             raise self.error
         (path / "openvino_model.xml").write_text(precision)
+        return precision == "f32"
 
 
 @pytest.fixture
@@ -68,8 +69,9 @@ def test_a_gguf_becomes_a_complete_directory(graph: Graph, model: Path) -> None:
     config = json.loads((out / "config.json").read_text())
     digest = fetch.sha256_file(model)
     assert (config["model_type"], config["vocab_size"], config["max_position_embeddings"]) == ("llama", TINY.vocab, 128)
-    assert config["draftproof"] == {"fingerprint": digest, "precision": "bf16", "source": "gguf", "format": 1}
-    assert out == fetch.cache_dir() / "converted" / f"{digest[:16]}-bf16-v1"
+    made = {"precision": "bf16", "lossless": False, "source": "gguf", "format": 2}
+    assert config["draftproof"] == {"fingerprint": digest, **made}
+    assert out == fetch.cache_dir() / "converted" / f"{digest[:16]}-bf16-v2"
     assert Tokenizer.from_dir(out).eos_ids == (2, 0)
     assert len(said) == 1
     assert "converting" in said[0]

@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import gguf
 import numpy as np
 import pytest
 from tiny_models import write_gguf
@@ -16,7 +17,8 @@ from draftproof import ModelOptions, SamplingParams, load
 from draftproof.cli.main import main
 from draftproof.model import fidelity
 from draftproof.model.checkpoint import ModelError
-from draftproof.model.load import default_precision, load_model
+from draftproof.model.load import default_precision, load_model, precision_for
+from draftproof.types import Chunk
 
 SMALL = ModelOptions(kv_pages=8, threads=1)
 
@@ -43,6 +45,50 @@ def test_settings_are_resolved_and_stated(tiny: str) -> None:
     assert settings["overlap with float32"] is None  # nobody measured it yet
     assert model.info.context == 100
     assert model.info.eos_ids == tokenizer.eos_ids
+
+
+@pytest.fixture
+def no_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("draftproof.model.load.default_precision", lambda: "f32")
+
+
+@pytest.mark.usefixtures("no_bf16")
+def test_a_file_of_four_bits_is_run_as_it_is(tmp_path: Path) -> None:
+    """A quarter of the bytes, and the same numbers."""
+    path = tmp_path / "four.gguf"
+    write_gguf(path, q4=True)
+    model, whole = (load_model(str(path), replace(SMALL, precision=p)).model for p in ("auto", "f32"))
+    assert (model.info.settings["precision"], model.info.settings["lossless"]) == ("int4", True)
+    chunk = [Chunk((5, 3, 2, 7), 0, (0,), 4)]
+    np.testing.assert_allclose(model.forward(chunk).logits, whole.forward(chunk).logits, atol=2e-4)
+
+
+@pytest.mark.usefixtures("no_bf16")
+@pytest.mark.parametrize("q8", [False, True])
+def test_other_files_are_not_cut_to_four_bits(tmp_path: Path, q8: bool) -> None:
+    path = tmp_path / "other.gguf"
+    write_gguf(path, q8=q8)
+    assert precision_for(str(path)) == "f32"
+    lossy = load_model(str(path), replace(SMALL, precision="int4")).model.info.settings
+    assert lossy["lossless"] is False
+
+
+@pytest.mark.usefixtures("no_bf16")
+def test_planted_blocks_that_do_not_use_their_range_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Codes of 3 to 11 in a block of Q4_1: its largest and smallest values are no codes of int4's."""
+    quantize = gguf.quantize
+
+    def narrow(data: np.ndarray, kind: gguf.GGMLQuantizationType) -> np.ndarray:
+        blocks = quantize(data, kind)
+        if kind == gguf.GGMLQuantizationType.Q4_1:
+            codes = blocks.reshape(-1, 20)[:, 4:]
+            codes[:] = np.clip(codes & 15, 3, 11) | (np.clip(codes >> 4, 3, 11) << 4)
+        return blocks
+
+    monkeypatch.setattr("tiny_models.gguf.quantize", narrow)
+    path = tmp_path / "narrow.gguf"
+    write_gguf(path, q4=True)
+    assert precision_for(str(path)) == "f32"
 
 
 def test_an_openvino_directory_loads_like_its_source(tiny: str, cache: Path) -> None:
