@@ -58,8 +58,8 @@ def advice(found: Mapping[str, Any]) -> list[str]:
     lines = []
     if ours["precision"] == "f32":
         lines.append(
-            "this CPU does not compute in bf16: weights are f32, twice as much to read (int8 is less faithful), or int4 "
-            "where a file holds just that, as smollm2 does"
+            "this CPU does not compute in bf16: weights are f32, twice as much to read (int8 is less faithful), or "
+            "int4 where a file holds just that, as smollm2 does"
         )
     if machine["load"] > 0.5 * machine["cores"]:
         lines.append(f"other work runs here (load {machine['load']:.1f}): figures of speed will not be repeatable")
