@@ -56,8 +56,12 @@ class HeadModel:
 
     def forward(self, chunks: Sequence[Chunk], states: States) -> HeadPass:
         """One ragged pass: writes K and V for every row. states: [all rows, width], in the chunks' order."""
+        if len(states) == 1:  # 8-bit products of one row alone have other last bits: it is fed beside itself
+            twice = self.forward([*chunks, *chunks], np.concatenate([states, states]))
+            return HeadPass(twice.logits[:1], twice.outputs[:1])
         logits, outputs = self._graph.run({**paged.ragged(chunks, self._trees), "states": states[:, None, :]})
-        return HeadPass(logits.reshape(-1, logits.shape[-1]).copy(), outputs.reshape(len(states), -1).copy())
+        wanted = sum(c.wanted for c in chunks)
+        return HeadPass(logits.reshape(-1, logits.shape[-1])[:wanted].copy(), outputs.reshape(len(states), -1).copy())
 
     def copy_pages(self, pairs: Sequence[tuple[int, int]]) -> None:
         self._graph.copy_pages(pairs)

@@ -50,9 +50,10 @@ class OpenVINOModel:
     def forward(self, chunks: Sequence[Chunk]) -> Forward:
         """See TargetModel. Every chunk needs at least `info.min_rows` rows for the bitwise promise to hold."""
         logits, *states = self._graph.run(ragged(chunks, self._options.trees))
-        rows = sum(len(c.tokens) for c in chunks)
+        rows, wanted = sum(len(c.tokens) for c in chunks), sum(c.wanted for c in chunks)
         hidden = [s.reshape(rows, -1) for s in states]
-        return Forward(logits.reshape(-1, logits.shape[-1]).copy(), np.stack(hidden, axis=1) if hidden else None)
+        kept = logits.reshape(-1, logits.shape[-1])[:wanted].copy()
+        return Forward(kept, np.stack(hidden, axis=1) if hidden else None)
 
     def copy_pages(self, pairs: Sequence[tuple[int, int]]) -> None:
         self._graph.copy_pages(pairs)

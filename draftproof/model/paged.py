@@ -133,11 +133,14 @@ def compiled(model: ov.Model, options: PagedOptions) -> Any:
 
 
 def ragged(chunks: Sequence[Chunk], trees: bool = False) -> dict[str, NDArray[Any]]:
-    """The ragged paged batch as OpenVINO's paged attention takes it."""
+    """The ragged paged batch as OpenVINO's paged attention takes it. If one row alone is wanted it comes out twice."""
     rows = [len(c.tokens) for c in chunks]
     starts = np.cumsum([0, *rows])
     ends = [int(s) for s in starts[1:]]
     positions = [c.past + d for c in chunks for d in (c.depths or range(len(c.tokens)))]
+    wanted = [r for c, end in zip(chunks, ends, strict=True) for r in range(end - c.wanted, end)]
+    if len(wanted) == 1:
+        wanted *= 2  # with 8-bit weights the product for one row alone has other last bits
     arrays: dict[str, NDArray[Any]] = {
         "input_ids": np.array([t for c in chunks for t in c.tokens], dtype=np.int64),
         "position_ids": np.array(positions, dtype=np.int64),
@@ -146,9 +149,7 @@ def ragged(chunks: Sequence[Chunk], trees: bool = False) -> dict[str, NDArray[An
         "block_indices": np.array([p for c in chunks for p in c.pages], dtype=np.int32),
         "block_indices_begins": np.cumsum([0, *(len(c.pages) for c in chunks)]).astype(np.int32),
         "max_context_len": np.array(max(c.past + len(c.tokens) for c in chunks), dtype=np.int32),
-        "sampled_rows": np.array(
-            [r for c, end in zip(chunks, ends, strict=True) for r in range(end - c.wanted, end)], dtype=np.int64
-        ),
+        "sampled_rows": np.array(wanted, dtype=np.int64),
     }
     if trees:
         masks = [_tree_mask(c) for c in chunks]

@@ -32,12 +32,14 @@ def with_promise(model: TargetModel) -> ModelInfo:
 
 
 def _same(model: TargetModel, rows: int) -> bool:
-    """One pass over `rows` tokens against small chunks of its end, alone and in a batch of about `rows` rows."""
+    """One pass over `rows` tokens against small chunks of its end, alone and in a batch of about `rows` rows. Alone,
+    its last row is also asked for without another."""
     tokens, tables = _random(model.info, rows), _tables(model.info, rows)
     whole = [_last(model, [Chunk(tokens, 0, table, 2)]) for table in tables]
     for size in (1, *_CHUNKS) if model.info.min_rows == 1 else _CHUNKS:
         chunk = [Chunk(tokens[rows - size :], rows - size, table, min(size, 2)) for table in tables]
-        parts = [*_split(model, chunk[:1]), *_split(model, chunk)]
+        lone = _last(model, [replace(chunk[0], wanted=1)])
+        parts = [lone, *_split(model, chunk[:1]), *_split(model, chunk)]
         if not all(np.array_equal(whole[0][-len(w) :], w) for w in [*whole, *parts]):
             return False
     return True

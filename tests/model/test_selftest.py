@@ -58,6 +58,18 @@ class NudgedInBatch(TabularModel):
         return nudged(chunks, out) if len(chunks) > 1 else out
 
 
+class NudgedAlone(TabularModel):
+    """A row that is the only one wanted differs by one unit in the last place, as with 8-bit weights."""
+
+    def forward(self, chunks: Sequence[Chunk]) -> Forward:
+        out = super().forward(chunks)
+        return replace(out, logits=np.nextafter(out.logits, np.float32(np.inf))) if len(out.logits) == 1 else out
+
+
+def test_planted_row_that_differs_alone_is_seen() -> None:
+    assert not promised(model(NudgedAlone)).bitwise
+
+
 class Unmoved(TabularModel):
     def move_slots(self, pages: Any, moves: Any) -> None:
         pass
