@@ -53,8 +53,7 @@ def prepare(source: str, precision: str, progress: Progress = silent) -> Path:
         return found
     if not re.fullmatch(r"[a-z0-9_]+", precision):
         raise ModelError(f"precision {precision!r} is not a precision; give one of those that --help lists")
-    key = f"{found.fingerprint()[:16]}-{precision}-v{FORMAT}"
-    target = cache_dir() / "converted" / key
+    target = _converted(found, precision)
     if target.is_dir():
         return target
     with locked(target, progress):
@@ -65,10 +64,16 @@ def prepare(source: str, precision: str, progress: Progress = silent) -> Path:
     return target
 
 
+def _converted(source: Source, precision: str) -> Path:
+    return cache_dir() / "converted" / f"{source.fingerprint()[:16]}-{precision}-v{FORMAT}"
+
+
 def in_four_bits(source: str, progress: Progress = silent) -> bool:
     """Whether the file of `source` holds weights of 4 bits that int4 stores without loss. Converts it to find out."""
     found = locate(source, progress)
-    if isinstance(found, Path) or found.kind != "gguf" or not gguf.in_four_bits(found.path):
+    if isinstance(found, Path) or found.kind != "gguf":
+        return False
+    if not _converted(found, "int4").is_dir() and not gguf.in_four_bits(found.path):
         return False
     made = json.loads((prepare(source, "int4", progress) / "config.json").read_text(encoding="utf-8"))
     return bool(made["draftproof"]["lossless"])
