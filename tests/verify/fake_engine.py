@@ -104,7 +104,8 @@ class Fake:
         return {
             "/health": {},
             "/v1/models": {"data": [{"id": "toy"}]} if self.speaks in ("vllm", "openai") else None,
-            "/props": {"model_path": "toy.gguf"} if self.speaks == "llama" else None,
+            "/props": {"model_path": "toy.gguf", "build_info": "b7"} if self.speaks == "llama" else None,
+            "/version": {"version": "0.7"} if self.speaks == "vllm" else None,
             "/get_model_info": {"model_path": "toy"} if self.speaks == "sglang" else None,
         }.get(path)
 

@@ -56,6 +56,11 @@ def test_tokens_of_every_engine_are_those_of_its_server(make: Make, name: str) -
     assert len(fake.asked) == len(jobs)
 
 
+@pytest.mark.parametrize(("name", "version"), [("vllm", "0.7"), ("llama-server", "b7"), ("openai", None)])
+def test_a_version_is_told_where_there_is_one(make: Make, name: str, version: str | None) -> None:
+    assert make(name)[0].describe().get("version") == version
+
+
 @pytest.mark.parametrize("name", [n for n in SPEAKS if n != "openai"])
 def test_drafts_are_counted_by_the_engine(make: Make, name: str) -> None:
     engine, _ = make(name)

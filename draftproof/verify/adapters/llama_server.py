@@ -86,6 +86,9 @@ class LlamaServerEngine(HttpEngine):
         except (KeyError, TypeError) as error:
             raise EngineError(f"{wire.url} is no llama-server: its /props names no model_path") from error
 
+    def _version(self, wire: Wire) -> str:
+        return str(wire.json("/props").get("build_info", ""))
+
 
 class LlamaServerAdapter:
     """Options: binary, threads (1), context (256 tokens a request), slots (16), kv (f32), attention (off: no flash

@@ -47,18 +47,19 @@ class HttpEngine(OnlySamples):
     ) -> None:
         self.name, self.rules = name, rules
         self.abilities = self.offers | ({Ability.PLAIN} if plain is not None else frozenset())
-        self._described, self._plain = dict(described), plain
+        self._plain = plain
         self._wires, self._stops = {True: Wire(speculative[0])}, [speculative[1]]
         self._pool, self._lock = ThreadPoolExecutor(width, "verify request"), threading.Lock()
         try:
-            self.model = self._model(self._wires[True])
+            self.model, version = self._model(self._wires[True]), self._version(self._wires[True])
         except BaseException:
             self.close()
             raise
+        self._described = {**({"version": version} if version else {}), "model": self.model, **described}
 
     def describe(self) -> Mapping[str, str]:
         """The same for every start of the engine, so without its port."""
-        return {"model": self.model, **self._described}
+        return self._described
 
     def sample(self, jobs: Sequence[Job]) -> list[Sample]:
         return list(self._pool.map(self._one, jobs))
@@ -119,6 +120,13 @@ class HttpEngine(OnlySamples):
             return str(wire.json("/v1/models")["data"][0]["id"])
         except (KeyError, IndexError, TypeError) as error:
             raise EngineError(f"{wire.url}/v1/models lists no model") from error
+
+    def _version(self, wire: Wire) -> str:
+        """The engine's own; "" where it does not say."""
+        try:
+            return str(wire.json("/version")["version"])
+        except (EngineError, KeyError, TypeError):
+            return ""
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
