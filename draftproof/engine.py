@@ -16,10 +16,11 @@ from draftproof.kv.pages import PagePool
 from draftproof.law import LawMaker
 from draftproof.length.base import LengthPolicy
 from draftproof.length.fixed import FixedLength
+from draftproof.length.learned import Step
 from draftproof.model.base import TargetModel
 from draftproof.nodes import checked
 from draftproof.reuse import Reuse
-from draftproof.scheduler import Limits, Scheduler
+from draftproof.scheduler import Item, Limits, Scheduler
 from draftproof.stats import trim
 from draftproof.step import Job, decode_step
 from draftproof.stops import Ending
@@ -151,13 +152,14 @@ class Engine:
             return []
         lives = [self._live[item.sequence.request.id] for item in items]
         origins = [len(item.sequence.tokens) for item in items]
+        asked = _asked(items)
         watch.mark("schedule")
         done = decode_step(items, [live.job for live in lives], self.target, self.proposer, watch)
         self.reuse.note([item.sequence for item in items], done)
         self.scheduler.stored(items)
         watch.mark("other")
         seconds, late = watch.seconds, Stopwatch()
-        self._lengths.timed(done.rows, seconds.verify)
+        self._lengths.timed(Step(done.rows, seconds.verify, len(items), asked, seconds.draft))
         for live, origin, run, proposed in zip(lives, origins, done.runs, done.proposed, strict=True):
             live.job.sequence.steps.append(_trace(live, origin, run, proposed, len(items), seconds))
             if run is not None:
@@ -275,6 +277,11 @@ class Engine:
     def reset_prefix_cache(self) -> None:
         """Nothing that was computed so far is found again. Running requests go on as they are."""
         self.reuse.prefixes.clear()
+
+
+def _asked(items: Sequence[Item]) -> float:
+    """Draft tokens asked for, on average. Steps that read a prompt do not count: some proposers cannot draft there."""
+    return sum(i.k for i in items if i.decodes and len(i.sequence.tokens) > len(i.sequence.request.prompt)) / len(items)
 
 
 def _trace(

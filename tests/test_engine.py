@@ -14,6 +14,7 @@ from draftproof.admission import DEFAULT_K, rule_named
 from draftproof.draft.ngram import NgramProposer
 from draftproof.draft.none import NoProposer
 from draftproof.engine import Engine
+from draftproof.length.learned import Step
 from draftproof.lossy import Lenience
 from draftproof.types import Finish, Kind, RequestError, Run, SamplingParams, SequenceView
 
@@ -112,10 +113,12 @@ def test_a_length_policy_sees_runs_and_decides_lengths() -> None:
             self.runs: list[Run] = []
             self.gone: list[int] = []
             self.rows: list[int] = []
+            self.asked: list[float] = []
 
-        def timed(self, rows: int, seconds: float) -> None:
-            assert seconds > 0
-            self.rows.append(rows)
+        def timed(self, step: Step) -> None:
+            assert step.verify > 0
+            self.rows.append(step.rows)
+            self.asked.append(step.k)
 
         def choose(self, view: SequenceView, batch: int, most: int) -> int:
             return max(0, min(most, 3 - len(self.runs)))
@@ -133,6 +136,7 @@ def test_a_length_policy_sees_runs_and_decides_lengths() -> None:
     assert tuple(t for run in policy.runs for t in run.tokens) == output.tokens
     assert policy.gone == [output.request]
     assert policy.rows == [1 + len(s.proposed) for s in output.steps]
+    assert policy.asked == [0, *(len(s.proposed) for s in output.steps[1:])]
 
 
 def test_abort_returns_what_was_said() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from draftproof.length.learned import Step
 from draftproof.types import Run, SequenceView
 
 
@@ -27,8 +28,8 @@ class LengthPolicy(Protocol):
         """What the step came to. The last one of a request has a `finish`."""
         ...
 
-    def timed(self, rows: int, seconds: float) -> None:
-        """What the step's pass of the target took. Told before the step's runs are."""
+    def timed(self, step: Step) -> None:
+        """What the step took. Told before the step's runs are."""
         ...
 
     def forget(self, request: int) -> None:

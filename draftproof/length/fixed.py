@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from draftproof.length.learned import Step
 from draftproof.types import Run, SequenceView
 
 
@@ -15,8 +16,8 @@ class FixedLength:
     def observe(self, view: SequenceView, run: Run) -> None:
         del view, run
 
-    def timed(self, rows: int, seconds: float) -> None:
-        del rows, seconds
+    def timed(self, step: Step) -> None:
+        del step
 
     def forget(self, request: int) -> None:
         del request

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from draftproof.length.learned import LearnedCosts
+from draftproof.length.learned import LearnedCosts, Step
 from draftproof.length.profile import Profile
 from draftproof.length.record import GUESS, Record
 from draftproof.types import MOST_K, Run, SequenceView
@@ -133,8 +133,8 @@ class GoodputLength:
         batch, costs = (1, 0) if _alone(view) else (batch, self._costs.number)
         return Inputs(batch, tuple(chances), tuple(proposals), state.held, probe, costs)
 
-    def timed(self, rows: int, seconds: float) -> None:
-        if self._costs.note(rows, seconds):
+    def timed(self, step: Step) -> None:
+        if self._costs.note(step):
             self._tell({"costs": self._costs.number, "profile": self._costs.profile.as_json()})
 
     def _tell(self, line: dict[str, Any]) -> None:

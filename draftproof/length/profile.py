@@ -41,7 +41,7 @@ class Profile:
         """Of a step of `batch` sequences that may each draft k tokens and on average draft `proposed`."""
         return sum(self.parts(batch, k, proposed))
 
-    def parts(self, batch: int, k: int, proposed: float) -> tuple[float, float, float]:
+    def parts(self, batch: int, k: float, proposed: float) -> tuple[float, float, float]:
         """The same as seconds of verification, drafting and the rest."""
         draft = on_line([(b, line.at(k)) for b, line in self.draft], batch) if k else 0.0
         other = on_line([(b, line.at(k)) for b, line in self.other], batch)

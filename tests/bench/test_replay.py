@@ -13,6 +13,7 @@ import pytest
 from draftproof.bench.replay import HINDSIGHT, RECORDED, Replay, read, replay
 from draftproof.cost import expected_by_position
 from draftproof.length.goodput import MOST_AUTO, GoodputLength
+from draftproof.length.learned import Step
 from draftproof.length.profile import Line, Profile
 from draftproof.types import Kind, Request, RequestError, Run, SamplingParams
 
@@ -37,7 +38,7 @@ def lines() -> Lines:
         k, alpha = policy.choose(view, 1, 6), 0.9 if step < 20 else 0.0
         accepted = next((i for i in range(k) if rng.random() >= alpha), k)
         view.tokens += [0] * (accepted + 1)
-        policy.timed(1 + k, COSTS.verified(1, k) * (1.0 + 0.1 * k))
+        policy.timed(Step(1 + k, COSTS.verified(1, k) * (1.0 + 0.1 * k)))
         kinds = (Kind.ACCEPTED,) * accepted + (Kind.BONUS,)
         policy.observe(view, Run((0,) * (accepted + 1), kinds, k, accepted, len(view.tokens) - 2))
     return heard

@@ -201,7 +201,7 @@ class LoadedLength:
     def observe(self, view: object, run: object) -> None:
         pass
 
-    def timed(self, rows: int, seconds: float) -> None:
+    def timed(self, step: object) -> None:
         pass
 
     def forget(self, request: int) -> None:

@@ -13,6 +13,7 @@ from toys import Letters, drafting, finished, random_table
 from draftproof.cost import expected_by_position
 from draftproof.engine import Engine
 from draftproof.length.goodput import MOST_AUTO, GoodputLength, Inputs, decide, goodput
+from draftproof.length.learned import Step
 from draftproof.length.profile import Line, Profile
 from draftproof.model.tabular import TabularModel, tabular_info
 from draftproof.types import Finish, Kind, Request, RequestError, Run, SamplingParams
@@ -145,7 +146,7 @@ def dearer(policy: GoodputLength) -> GoodputLength:
     """Once it was told that passes of three rows and more take half as long again as was measured."""
     for n in range(320):
         rows = 1 + n % 6
-        policy.timed(rows, GENTLE.verified(1, rows - 1) * (1.5 if rows > 2 else 1.0))
+        policy.timed(Step(rows, GENTLE.verified(1, rows - 1) * (1.5 if rows > 2 else 1.0)))
     return policy
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from draftproof.length import learned
-from draftproof.length.learned import LearnedCosts
+from draftproof.length.learned import LearnedCosts, Step
 from draftproof.length.profile import Line, Profile, on_line
 
 ROWS = ((2.0, 30.0), (3.0, 31.0), (4.0, 32.0), (5.0, 33.0), (6.0, 36.0))
@@ -34,7 +34,8 @@ def taught(
     for n in range(passes):
         point = rng.choice((1, 2, 3, 3))
         slow = 20.0 if rng.random() < interrupted else 1.0
-        costs.note(int(ROWS[point][0]), TRUE[point] * speed(n) * slow * math.exp(rng.gauss(0.0, 0.1)))
+        verify = TRUE[point] * speed(n) * slow * math.exp(rng.gauss(0.0, 0.1))
+        costs.note(Step(int(ROWS[point][0]), verify))
     return costs
 
 
@@ -56,32 +57,42 @@ def test_planted_trust_in_the_profile_is_seen(monkeypatch: pytest.MonkeyPatch) -
     assert ratio(taught(480)) == pytest.approx(33.0 / 32.0, abs=1e-3)
 
 
-def test_a_slower_machine_alone_changes_nothing() -> None:
-    """Passes that all take twice as long: no number of rows has become dearer beside another."""
+def test_a_slower_machine_makes_everything_slower_and_nothing_dearer_beside_the_rest() -> None:
     costs = LearnedCosts(COSTS)
     for n in range(480):
         rows, seconds = ROWS[n % 5]
-        costs.note(int(rows), 2.0 * seconds)
-    moved = [corrected / measured for (_, corrected), (_, measured) in zip(costs.profile.verify, ROWS, strict=True)]
-    assert max(moved) / min(moved) < 1.02
-    assert max(moved) < 1.1
+        costs.note(Step(int(rows), 2.0 * seconds, 1, 2.0, 2.0 * COSTS.parts(1, 2, 0.0)[1]))
+    for k in range(5):
+        for now, before in zip(costs.profile.parts(1, k, k), COSTS.parts(1, k, k), strict=True):
+            assert now == pytest.approx(2.0 * before, rel=0.07)  # points take a little of it
 
 
-def test_points_that_were_not_seen_stay() -> None:
+def test_dearer_drafts_are_learned() -> None:
+    """Half as dear again as the profile says, beside a target that is as it was."""
+    costs, rng = LearnedCosts(COSTS), random.Random(2)
+    for _ in range(160):
+        spread = math.exp(rng.gauss(0.0, 0.1))
+        costs.note(Step(3, 31.0 * spread, 1, 2.0, 1.5 * COSTS.parts(1, 2, 0.0)[1] * spread))
+    for k in (1, 4):
+        assert costs.profile.parts(1, k, k)[1] == pytest.approx(1.5 * COSTS.parts(1, k, k)[1], rel=0.1)
+
+
+def test_points_that_were_not_seen_move_with_the_machine_alone() -> None:
     costs = taught(480)
-    assert costs.profile.verify[0] == ROWS[0]
-    assert costs.profile.verify[4] == ROWS[4]
+    (_, two), *_, (_, six) = costs.profile.verify
+    assert two / ROWS[0][1] == pytest.approx(six / ROWS[4][1])
     assert costs.measured == COSTS
 
 
 def test_corrections_are_numbered_and_rare() -> None:
     costs = LearnedCosts(COSTS)
-    changed = [costs.note(3, 31.0) for _ in range(48)]
+    changed = [costs.note(Step(3, 31.0)) for _ in range(48)]
     assert [n for n, new in enumerate(changed, 1) if new] == [16, 32, 48]
     assert costs.number == 3
 
 
 def test_a_clock_that_stood_still_says_nothing() -> None:
     costs = LearnedCosts(COSTS)
-    assert not any(costs.note(3, 0.0) for _ in range(48))
+    for _ in range(48):
+        costs.note(Step(3, 0.0))
     assert costs.profile == COSTS
