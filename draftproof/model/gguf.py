@@ -163,12 +163,7 @@ def _refuse(path: Path, reason: str, fix: str) -> NoReturn:
 
 def read(path: Path, digest: Callable[[Path], str] = sha256_file) -> tuple[Checkpoint, TokenizerFiles]:
     """The model in a GGUF file. Raises ModelError for what cannot be read faithfully."""
-    try:
-        file = _File(path)
-    except (ValueError, OverflowError, TypeError, RecursionError) as error:
-        _refuse(path, f"not a readable GGUF file ({error})", "it is damaged or incomplete: fetch it again")
-    except OSError as error:
-        _refuse(path, f"cannot be opened ({error.strerror})", "check the path and its permissions")
+    file = _opened(path)
     a = _architecture(path, file)
     names = _names(a)
     wrong = misfit(a, names, {name: t.shape for name, t in file.tensors.items() if name != _FACTORS})
@@ -184,15 +179,20 @@ def read(path: Path, digest: Callable[[Path], str] = sha256_file) -> tuple[Check
     return Checkpoint(a, tensor, digest(path)), build_from_gguf(file.meta, str(path))
 
 
+def _opened(path: Path) -> _File:
+    try:
+        return _File(path)
+    except (ValueError, OverflowError, TypeError, RecursionError) as error:
+        _refuse(path, f"not a readable GGUF file ({error})", "it is damaged or incomplete: fetch it again")
+    except OSError as error:
+        _refuse(path, f"cannot be opened ({error.strerror})", "check the path and its permissions")
+
+
 def in_four_bits(path: Path) -> bool:
-    """Whether its layers are stored as Q4_1. Of a file that cannot be read, False."""
+    """Whether its layers are stored as Q4_1. Raises ModelError for a file that cannot be read."""
     from gguf import GGMLQuantizationType
 
-    try:
-        file = _File(path)
-    except (ValueError, OverflowError, TypeError, RecursionError, OSError):
-        return False
-    kinds = {t.kind for name, t in file.tensors.items() if name.startswith("blk.") and len(t.shape) == 2}
+    kinds = {t.kind for name, t in _opened(path).tensors.items() if name.startswith("blk.") and len(t.shape) == 2}
     return kinds == {GGMLQuantizationType.Q4_1.value}
 
 
