@@ -16,6 +16,7 @@ from typing import Any
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from draftproof.model.checkpoint import ModelError
 from draftproof.model.load import devices, torch_report
@@ -96,10 +97,10 @@ def _print(found: Mapping[str, Any]) -> None:
     for title in ("versions", "machine", "openvino", "torch"):
         table = Table(title=title, box=box.SIMPLE, show_header=False, title_justify="left")
         for name, value in found[title].items():
-            table.add_row(name, _text(value))
+            table.add_row(name, Text(_text(value)))
         out.print(table)
     for line in found["advice"]:
-        out.print(f"- {line}")
+        out.print(f"- {line}", markup=False)
 
 
 def _text(value: object) -> str:

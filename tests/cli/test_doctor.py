@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from draftproof.cli.doctor import advice
+from draftproof.cli.doctor import _print, advice
 from draftproof.cli.main import main
 
 QUIET: dict[str, Any] = {
@@ -16,6 +16,13 @@ QUIET: dict[str, Any] = {
     "openvino": {"precision": "bf16"},
     "torch": {"device": "cuda", "threads": 4, "built for CUDA": True},
 }
+
+
+def test_the_name_of_an_extra_is_printed_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    """Square brackets are markup to the console unless it is told otherwise."""
+    line = "pip install draftproof[torch]"
+    _print({"advice": [line], "versions": {}, "machine": {}, "openvino": {}, "torch": {"missing": line}})
+    assert capsys.readouterr().out.count("draftproof[torch]") == 2
 
 
 def test_report_as_json_and_as_text(capsys: pytest.CaptureFixture[str]) -> None:
