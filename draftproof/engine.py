@@ -6,10 +6,10 @@ Not for several threads: one thread owns an engine and calls it.
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from draftproof.admission import Admission, Prompt, Tokenizer, drafting, rule_named
-from draftproof.draft.base import Proposer
+from draftproof.draft.base import Paced, Proposer
 from draftproof.draft.none import NoProposer
 from draftproof.draft.prediction import PredictionProposer
 from draftproof.kv.pages import PagePool
@@ -153,13 +153,14 @@ class Engine:
         lives = [self._live[item.sequence.request.id] for item in items]
         origins = [len(item.sequence.tokens) for item in items]
         asked = _asked(items)
+        jobs = [replace(live.job, prices=self._lengths.prices(live.job.sequence)) for live in lives]
         watch.mark("schedule")
-        done = decode_step(items, [live.job for live in lives], self.target, self.proposer, watch)
+        done = decode_step(items, jobs, self.target, self.proposer, watch)
         self.reuse.note([item.sequence for item in items], done)
         self.scheduler.stored(items)
         watch.mark("other")
         seconds, late = watch.seconds, Stopwatch()
-        self._lengths.timed(Step(done.rows, seconds.verify, len(items), asked, seconds.draft))
+        self._lengths.timed(Step(done.rows, seconds.verify, len(items), self._passes(asked, len(items)), seconds.draft))
         for live, origin, run, proposed in zip(lives, origins, done.runs, done.proposed, strict=True):
             live.job.sequence.steps.append(_trace(live, origin, run, proposed, len(items), seconds))
             if run is not None:
@@ -170,6 +171,12 @@ class Engine:
         late.mark("other")
         self._late = late.seconds.other
         return events
+
+    def _passes(self, asked: Sequence[int], batch: int) -> float:
+        """Passes of drafting; where the proposer does not tell, draft tokens asked for, on average."""
+        if isinstance(self.proposer, Paced):
+            return self.proposer.passes if len(asked) == batch and any(asked) else 0
+        return sum(asked) / batch
 
     def _post(self, event: Event) -> Event:
         if event.request in self._mail:
@@ -279,9 +286,9 @@ class Engine:
         self.reuse.prefixes.clear()
 
 
-def _asked(items: Sequence[Item]) -> float:
-    """Draft tokens asked for, on average. Steps that read a prompt do not count: some proposers cannot draft there."""
-    return sum(i.k for i in items if i.decodes and len(i.sequence.tokens) > len(i.sequence.request.prompt)) / len(items)
+def _asked(items: Sequence[Item]) -> list[int]:
+    """Draft lengths. Who reads a prompt does not count: some proposers cannot draft then, and others read it too."""
+    return [i.k for i in items if i.decodes and len(i.sequence.tokens) > len(i.sequence.request.prompt)]
 
 
 def _trace(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from draftproof.admission import DEFAULT_K
-from draftproof.draft.base import Proposer
+from draftproof.draft.base import Paced, Proposer
 from draftproof.draft.combined import CombinedProposer
 from draftproof.draft.head import HeadProposer
 from draftproof.draft.model import ModelProposer
@@ -88,7 +88,9 @@ def _adaptive(build: Callable[..., Engine], nodes: int, decisions: Sequence[Hear
     plain = build()
     costs = profile(plain, progress)
     _value_rows(plain.proposer, costs.row_worth(1, nodes))
-    return build(k="auto", lengths=GoodputLength(costs, decisions))
+    return build(
+        k="auto", lengths=GoodputLength(costs, decisions, paced=isinstance(plain.proposer, Paced) and not nodes)
+    )
 
 
 def _value_rows(proposer: Proposer, worth: float) -> None:

@@ -20,6 +20,7 @@ from draftproof.kv.table import reserve
 from draftproof.law import LawMaker, LawRows
 from draftproof.model.base import TargetModel
 from draftproof.noise import Noise, StepNoise
+from draftproof.prices import Prices
 from draftproof.scheduler import Item
 from draftproof.scheduler import Sequence as Running
 from draftproof.scores import fault, prompt_scores, score
@@ -46,6 +47,7 @@ class Job:
     laws: LawMaker
     rule: Rule
     ending: Ending
+    prices: Prices | None = None  # of the coming draft
 
     @property
     def noise(self) -> StepNoise:
@@ -117,7 +119,7 @@ def _propose(
 
 
 def _ask(item: Item, job: Job, noise: StepNoise) -> Ask:
-    return Ask(item.sequence, item.k, job.laws, noise, job.rule.draw, item.nodes)
+    return Ask(item.sequence, item.k, job.laws, noise, job.rule.draw, item.nodes, job.prices)
 
 
 def _broken(draft: Draft, item: Item, vocab: int) -> str | None:

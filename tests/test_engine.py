@@ -123,6 +123,8 @@ def test_a_length_policy_sees_runs_and_decides_lengths() -> None:
         def choose(self, view: SequenceView, batch: int, most: int) -> int:
             return max(0, min(most, 3 - len(self.runs)))
 
+        def prices(self, view: SequenceView) -> None: ...
+
         def observe(self, view: SequenceView, run: Run) -> None:
             self.runs.append(run)
 

@@ -117,7 +117,8 @@ def _decision(told: Mapping[str, Any]) -> Decision:
     given = told["inputs"]
     chances, proposals = (tuple(_share(x) for x in given[name]) for name in ("chances", "proposals"))
     batch, costs = _whole(given["batch"]), _whole(given.get("costs", 0))
-    inputs = Inputs(batch, chances, proposals, tuple(map(_whole, given["held"])), bool(given["probe"]), costs)
+    held, probe, paced = tuple(map(_whole, given["held"])), bool(given["probe"]), bool(given.get("paced", False))
+    inputs = Inputs(batch, chances, proposals, held, probe, costs, paced)
     goodputs = tuple(map(float, told["goodputs"]))
     if inputs.batch < 1 or len(chances) != len(proposals) or len(goodputs) != len(chances) + 1:
         raise ValueError("the numbers of positions do not fit each other")

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from draftproof.law import LawMaker
 from draftproof.noise import Noise, Purpose, Race
+from draftproof.prices import Prices
 from draftproof.types import Draft, Law, Run, SequenceView
 
 
@@ -29,7 +30,8 @@ class Ask:
     `draw(law, noise, offset)` is the one way to draw a token of a chain: the rule decides how, the noise is the
     sequence's own. `draw_siblings` is its twin for trees. `laws` processes logits with the request's parameters, as for
     the target. With `nodes` 0 only chains may be proposed: the target was not loaded with trees, the rule is lossy, or
-    its bitwise promise would not hold for trees on this machine.
+    its bitwise promise would not hold for trees on this machine. With `prices`, proposers that know how likely a token
+    is to stand draft no further than it pays; others may leave them alone.
     """
 
     view: SequenceView
@@ -38,6 +40,7 @@ class Ask:
     noise: Noise
     draw: Callable[[Law, Noise, int], int]
     nodes: int = 0
+    prices: Prices | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,14 @@ class Proposer(Protocol):
     def forget(self, request: int) -> None:
         """The request ended or was preempted: free whatever is kept for it. Unknown ids are fine."""
         ...
+
+
+@runtime_checkable
+class Paced(Proposer, Protocol):
+    """A proposer that heeds `Ask.prices`. `passes`: those of its own model in the latest `propose`."""
+
+    @property
+    def passes(self) -> int: ...
 
 
 class Stateless:

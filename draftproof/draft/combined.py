@@ -51,12 +51,16 @@ class CombinedProposer:
         self.suffix, self.head, self._vocab = suffix, head, vocab
         self._records: dict[int, _Record] = {}
 
+    @property
+    def passes(self) -> int:
+        return self.head.passes
+
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
         drafts: dict[int, Draft] = {}
         for n, ask in enumerate(asks):
             match = self.suffix.match(ask.view, ask.k)
-            if self._looks_up(self._record(ask), match, ask.k):
-                drafts[n] = point_draft(match.tokens, self._vocab)
+            if found := self._looked_up(self._record(ask), match, ask):
+                drafts[n] = point_draft(match.tokens[:found], self._vocab)
         rest = [n for n in range(len(asks)) if n not in drafts]
         drafts |= zip(rest, self.head.propose([asks[n] for n in rest]), strict=True)
         return [drafts[n] for n in range(len(asks))]
@@ -68,17 +72,23 @@ class CombinedProposer:
             del self._records[next(iter(self._records))]
         return record
 
-    def _looks_up(self, record: _Record, match: SuffixMatch, k: int) -> bool:
-        """Whether the match is expected to bring more than the head. Notes the choice."""
+    def _looked_up(self, record: _Record, match: SuffixMatch, ask: Ask) -> int:
+        """How many tokens of the match are proposed: none if the head is expected to bring more. Notes the choice."""
         kind = _kind(match.length)
         record.source = _HEAD
         if not kind:
-            return False
-        found = expected_by_position([record.share(kind) * share for share in match.shares])
-        if found * _FREE <= expected_by_position([record.share(_HEAD)] * k):
-            return False
+            return 0
+        chances, head = [record.share(kind) * share for share in match.shares], record.share(_HEAD)
+        if ask.prices is None:
+            found, least = expected_by_position(chances) * _FREE, expected_by_position([head] * ask.k)
+            length = len(match.tokens)
+        else:
+            length, found = ask.prices.looked_up(chances)
+            least = ask.prices.drafted(head)
+        if found <= least:
+            return 0
         record.source = kind
-        return True
+        return length
 
     def observe(self, seen: Sequence[Seen]) -> None:
         self.suffix.observe(seen)

@@ -22,6 +22,7 @@ from draftproof.draft.growth import Growth
 from draftproof.kv.pages import PagePool
 from draftproof.kv.table import PageTable, reserve
 from draftproof.model.base import Head
+from draftproof.prices import Pace
 from draftproof.types import Chunk, Draft, Law, RequestError
 
 _MOST_ROWS = 256  # of one pass of the head
@@ -55,10 +56,11 @@ class _Work:
     table: PageTable
     logits: States
     output: States
+    pace: Pace
     tokens: list[int] = field(default_factory=list)
     laws: list[Law] = field(default_factory=list)
     error: str | None = None
-    masked: bool = False  # no token of the head's vocabulary may come next
+    enough: bool = False  # no token may come next, or none that pays
 
     @property
     def most_rows(self) -> int:
@@ -66,7 +68,7 @@ class _Work:
 
     @property
     def goes_on(self) -> bool:
-        return self.error is None and not self.masked and len(self.tokens) < self.ask.k
+        return not (self.error or self.enough) and len(self.tokens) < self.ask.k and self.pace.wants_a_pass()
 
 
 class _Tentative(Protocol):
@@ -91,6 +93,7 @@ class HeadProposer:
         self.head, self._vocab, self.worth = head, vocab, worth
         self.pool = PagePool(head.pages, head.page_size)
         self._states: dict[int, _State] = {}
+        self.passes = 0
 
     def observe(self, seen: Sequence[Seen]) -> None:
         for s in seen:
@@ -120,6 +123,7 @@ class HeadProposer:
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
         """Trees for those who may have one, chains for the others."""
         ready = {n: state for n, ask in enumerate(asks) if (state := self._ready(ask)) is not None}
+        self.passes = 1 if ready else 0
         self._catch_up([(asks[n], state) for n, state in ready.items()])
         chains = {n: _begun(asks[n], state) for n, state in ready.items() if not asks[n].nodes}
         trees = {n: self._sprout(asks[n], state) for n, state in ready.items() if asks[n].nodes}
@@ -198,9 +202,12 @@ class HeadProposer:
             law = work.ask.laws.law(work.logits, prompt, [*tokens[len(prompt) :], *work.tokens], self.head.ids)
         except RequestError as error:
             if np.isfinite(work.logits).all():
-                work.masked = True
+                work.enough = True
             else:
                 work.error = f"draft head: {error}"
+            return
+        work.enough = not work.pace.takes(work.logits)
+        if work.enough:
             return
         work.tokens.append(work.ask.draw(law, work.ask.noise, len(work.laws)))
         work.laws.append(law)
@@ -224,6 +231,7 @@ class HeadProposer:
                 active = [t for t in active if t.spread(self.worth)]
 
     def _go_on(self, works: Sequence[_Work]) -> None:
+        self.passes += 1
         chunks = [Chunk((w.tokens[-1],), w.table.length + len(w.tokens) - 1, w.table.pages, 1) for w in works]
         out = self.head.forward(chunks, np.stack([w.output for w in works]))
         for work, logits, output in zip(works, out.logits, out.outputs, strict=True):
@@ -233,4 +241,4 @@ class HeadProposer:
 def _begun(ask: Ask, state: _State) -> _Work:
     assert state.logits is not None  # _catch_up has seen to it
     assert state.output is not None
-    return _Work(ask, state.table, state.logits, state.output)
+    return _Work(ask, state.table, state.logits, state.output, Pace(ask.prices))

@@ -17,6 +17,7 @@ from draftproof.draft.base import Ask, Seen
 from draftproof.kv.pages import PagePool
 from draftproof.kv.table import PageTable, reserve
 from draftproof.model.base import TargetModel
+from draftproof.prices import Pace
 from draftproof.types import Chunk, Draft, Floats, Law, RequestError
 
 _log = logging.getLogger(__name__)
@@ -35,9 +36,15 @@ class _Work:
     ask: Ask
     state: _State
     tokens: list[int]
+    pace: Pace
     drawn: list[int] = field(default_factory=list)
     laws: list[Law] = field(default_factory=list)
     error: str | None = None
+    enough: bool = False  # the next token does not pay
+
+    @property
+    def goes_on(self) -> bool:
+        return not (self.error or self.enough) and len(self.laws) < self.ask.k and self.pace.wants_a_pass()
 
     @property
     def unfed(self) -> int:
@@ -62,8 +69,10 @@ class ModelProposer:
         self._context = min(model.info.context, model.info.pages * model.info.page_size)
         self._states: dict[int, _State] = {}
         self._said = False
+        self.passes = 0
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+        self.passes = 0
         works = [self._begin(ask) for ask in asks]
         waiting = [w for w in works if w is not None]
         while waiting:
@@ -72,7 +81,7 @@ class ModelProposer:
             while active:
                 for work, logits in self._feed(active):
                     self._draw(work, logits)
-                active = [w for w in active if w.error is None and len(w.laws) < w.ask.k]
+                active = [w for w in active if w.goes_on]
         return [Draft() if w is None else Draft(tuple(w.drawn), tuple(w.laws), w.error) for w in works]
 
     def observe(self, seen: Sequence[Seen]) -> None:
@@ -100,7 +109,7 @@ class ModelProposer:
         same = _common(state.tokens, tokens)
         del state.tokens[min(same, len(tokens) - 1) :]
         state.table.roll_back(len(state.tokens))
-        return _Work(ask, state, tokens)
+        return _Work(ask, state, tokens, Pace(ask.prices))
 
     def _wave(self, works: Sequence[_Work]) -> list[_Work]:
         """The first works that have room together. The states of all others give way; they are caught up later."""
@@ -132,6 +141,7 @@ class ModelProposer:
             chosen = self._fit([w for w in works if w.unfed])
             with reserve([(w.state.table, start, max(end - start, least)) for w, start, end in chosen]) as slots:
                 self.model.copy_pages(slots.copies)
+                self.passes += 1
                 out = self.model.forward([_chunk(*c, least) for c in chosen])
                 slots.commit([end for _, _, end in chosen])
             finished = (row for row in out.logits)
@@ -158,10 +168,14 @@ class ModelProposer:
     def _draw(self, work: _Work, logits: Floats) -> None:
         view = work.ask.view
         prompt = view.request.prompt
+        own = self._fitted(logits)
         try:
-            law = work.ask.laws.law(self._fitted(logits), prompt, [*view.tokens[len(prompt) :], *work.drawn])
+            law = work.ask.laws.law(own, prompt, [*view.tokens[len(prompt) :], *work.drawn])
         except RequestError as error:
             work.error = f"draft model: {error}"
+            return
+        work.enough = not work.pace.takes(own)
+        if work.enough:
             return
         token = work.ask.draw(law, work.ask.noise, len(work.laws))
         work.tokens.append(self._own(token))

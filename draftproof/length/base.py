@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from draftproof.length.learned import Step
+from draftproof.prices import Prices
 from draftproof.types import Run, SequenceView
 
 
@@ -22,6 +23,10 @@ class LengthPolicy(Protocol):
 
         May be asked more than once before the step is done, and then says the same.
         """
+        ...
+
+    def prices(self, view: SequenceView) -> Prices | None:
+        """What tokens of the draft that was just chosen must bring; None: draft as many as chosen."""
         ...
 
     def observe(self, view: SequenceView, run: Run) -> None:

@@ -13,6 +13,9 @@ class FixedLength:
         del batch
         return min(view.request.k, most)
 
+    def prices(self, view: SequenceView) -> None:
+        del view
+
     def observe(self, view: SequenceView, run: Run) -> None:
         del view, run
 

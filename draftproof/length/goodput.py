@@ -17,12 +17,14 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from draftproof.length.learned import LearnedCosts, Step
-from draftproof.length.profile import Profile
+from draftproof.length.profile import Line, Profile, on_line
 from draftproof.length.record import GUESS, Record
-from draftproof.types import MOST_K, Run, SequenceView
+from draftproof.prices import Prices
+from draftproof.types import Run, SequenceView
 
 MOST_AUTO = 12  # longest draft that is considered
 _FIRST = (0.5,)  # chance of a draft token before anything was seen
+_PACED = ((0.5, *[0.4] * 15), tuple(0.5**i for i in range(16)))  # the same, and how often it is proposed, with prices
 _BETTER = 1.03  # how much better another length must be
 _PROBE, _LONGEST_WAIT = 32, 256  # plain steps between two probes: at first, and at most
 _PROBED = 2  # draft length of a probe
@@ -43,6 +45,7 @@ class Inputs(NamedTuple):
     held: tuple[int, ...]  # the length of the step before, if there was one
     probe: bool
     costs: int = 0
+    paced: bool = False  # the proposer stops by prices: the choice is between plain decoding and as far as it pays
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +61,11 @@ class Decision:
 def decide(profile: Profile, inputs: Inputs) -> Decision:
     """Deterministic: the same inputs give the same decision."""
     rates = tuple(_goodputs(profile, inputs))
-    best = max(range(len(rates)), key=rates.__getitem__)
-    if inputs.probe and best == 0 and len(rates) > 1:
-        return Decision(inputs, rates, min(_PROBED, len(rates) - 1), "probe")
-    for k in inputs.held:
+    most = len(rates) - 1
+    best = max((0, most) if inputs.paced else range(len(rates)), key=rates.__getitem__)
+    if inputs.probe and best == 0 and most:
+        return Decision(inputs, rates, most if inputs.paced else min(_PROBED, most), "probe")
+    for k in (most if inputs.paced and k else k for k in inputs.held):
         if k < len(rates) and rates[best] < _BETTER * rates[k]:
             return Decision(inputs, rates, k, "held")
     return Decision(inputs, rates, best, "best")
@@ -74,20 +78,36 @@ def goodput(profile: Profile, inputs: Inputs, k: int) -> float:
 
 def _goodputs(profile: Profile, inputs: Inputs) -> Iterator[float]:
     """For every length from 0, in one go: this runs in every step."""
-    tokens, standing, spare = 1.0, 1.0, profile.min_rows - 1
+    tokens, standing, spare, drawn = 1.0, 1.0, profile.min_rows - 1, 0.0
     proposed = float(spare)  # see Profile.proposed
-    for k, rest in enumerate(_besides(profile, inputs.batch)[: len(inputs.chances) + 1]):
+    draft, other = _besides(profile, inputs.batch)
+    for k in range(len(inputs.chances) + 1):
         if k:
             standing *= inputs.chances[k - 1]
             tokens += standing
+            drawn += inputs.proposals[k - 1] if inputs.paced else 1.0
             proposed += inputs.proposals[k - 1] if k > spare else 0.0
+        rest = other.at(drawn) + (draft.at(drawn) if k else 0.0)
         yield tokens / (profile.verified(inputs.batch, proposed) + rest)
 
 
 @lru_cache(maxsize=256)
-def _besides(profile: Profile, batch: int) -> tuple[float, ...]:
-    """Seconds of drafting and the rest, by draft length."""
-    return tuple(sum(profile.parts(batch, k, 0.0)[1:]) for k in range(MOST_K + 1))
+def _besides(profile: Profile, batch: int) -> tuple[Line, Line]:
+    """Drafting and the rest."""
+    return profile.draft_line(batch), profile.other_line(batch)
+
+
+def prices(profile: Profile, decision: Decision) -> Prices:
+    """Of a step of this decision. What others propose is taken to be as much as this sequence does on average; a pass
+    of the draft is shared by all."""
+    given = decision.inputs
+    rate = max(decision.goodputs[0], decision.goodputs[decision.choice])
+    others = (given.batch - 1) * (1.0 + profile.proposed(given.proposals[: decision.choice]))
+    first, *_ = rows = [others + max(1 + n, profile.min_rows) for n in range(decision.choice + 1)]
+    seconds = [on_line(profile.verify, r) - on_line(profile.verify, first) for r in rows]
+    draft = _besides(profile, given.batch)[0]
+    worth = rate * given.batch
+    return Prices(tuple(max(worth * s, 0.0) for s in seconds), rate * draft.base, rate * draft.each)
 
 
 @dataclass(slots=True)
@@ -104,12 +124,12 @@ class _State:
 
 class GoodputLength:
     """Args: costs of this machine; each of `heard` gets them, every correction of them, and every decision once its
-    step is done, as JSON objects."""
+    step is done, as JSON objects. `paced`: the proposer heeds prices."""
 
     adapts = True
 
-    def __init__(self, profile: Profile, heard: Sequence[Heard] = ()) -> None:
-        self._costs, self._heard = LearnedCosts(profile), heard
+    def __init__(self, profile: Profile, heard: Sequence[Heard] = (), paced: bool = False) -> None:
+        self._costs, self._heard, self._paced = LearnedCosts(profile), heard, paced
         self._tell({"profile": profile.as_json()})
         self._all = Record()
         self._states: dict[int, _State] = {}
@@ -121,17 +141,26 @@ class GoodputLength:
         state = self._states.setdefault(request.id, _State())
         if state.decision is None or state.at != len(view.tokens):
             state.at = len(view.tokens)
-            profile = self._costs.measured if _alone(view) else self._costs.profile
-            state.decision = decide(profile, self._inputs(view, state, batch, min(request.k, most)))
+            state.decision = decide(self._profile(view), self._inputs(view, state, batch, min(request.k, most)))
         return state.decision.choice
+
+    def prices(self, view: SequenceView) -> Prices | None:
+        state = self._states.get(view.request.id)
+        if not self._paced or state is None or state.decision is None:
+            return None
+        return prices(self._profile(view), state.decision)
+
+    def _profile(self, view: SequenceView) -> Profile:
+        return self._costs.measured if _alone(view) else self._costs.profile
 
     def _inputs(self, view: SequenceView, state: _State, batch: int, most: int) -> Inputs:
         others, weight = (Record(), GUESS) if _alone(view) else (self._all, _OTHERS)
-        chances = state.record.chances(most, others.chances(most, _FIRST), weight)
-        proposals = state.record.proposals(most, others.proposals(most, (1.0,)), weight)
+        first, given = (_PACED[0][:most], _PACED[1][:most]) if self._paced else (_FIRST, (1.0,))
+        chances = state.record.chances(most, others.chances(most, first), weight)
+        proposals = state.record.proposals(most, others.proposals(most, given), weight)
         probe = state.plain >= state.wait
         batch, costs = (1, 0) if _alone(view) else (batch, self._costs.number)
-        return Inputs(batch, tuple(chances), tuple(proposals), state.held, probe, costs)
+        return Inputs(batch, tuple(chances), tuple(proposals), state.held, probe, costs, self._paced)
 
     def timed(self, step: Step) -> None:
         if self._costs.note(step):

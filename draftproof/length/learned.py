@@ -23,8 +23,8 @@ _EVERY = 16  # steps between two corrections
 
 
 class Step(NamedTuple):
-    """Seconds that a step took: the target's pass of `rows` in `verify`, and drafting for `batch` sequences, `k` tokens
-    each on average, in `draft`."""
+    """Seconds that a step took: the target's pass of `rows` in `verify`, and drafting for `batch` sequences in `draft`,
+    in `k` passes, or of `k` tokens each on average if it needs none."""
 
     rows: int
     verify: float

@@ -43,9 +43,14 @@ class Profile:
 
     def parts(self, batch: int, k: float, proposed: float) -> tuple[float, float, float]:
         """The same as seconds of verification, drafting and the rest."""
-        draft = on_line([(b, line.at(k)) for b, line in self.draft], batch) if k else 0.0
-        other = on_line([(b, line.at(k)) for b, line in self.other], batch)
-        return self.verified(batch, proposed), draft, other
+        draft = self.draft_line(batch).at(k) if k else 0.0
+        return self.verified(batch, proposed), draft, self.other_line(batch).at(k)
+
+    def draft_line(self, batch: int) -> Line:
+        return _line_at(self.draft, batch)
+
+    def other_line(self, batch: int) -> Line:
+        return _line_at(self.other, batch)
 
     def verified(self, batch: int, proposed: float) -> float:
         """Seconds of verification alone."""
@@ -89,6 +94,12 @@ def from_json(told: Mapping[str, Any]) -> Profile:
     if not (profile.verify and profile.draft and profile.other):
         raise ValueError("a profile needs points of every part")
     return profile
+
+
+def _line_at(lines: Sequence[tuple[int, Line]], batch: int) -> Line:
+    return Line(
+        on_line([(b, line.base) for b, line in lines], batch), on_line([(b, line.each) for b, line in lines], batch)
+    )
 
 
 def on_line(points: Sequence[Point], x: float) -> float:

@@ -31,7 +31,7 @@ class Saying:
     """A head that always says token 49, and counts how often it was asked."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.asked = self.passes = 0
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
         self.asked += len(asks)
@@ -143,16 +143,16 @@ def forgetful(self: CombinedProposer, request: int) -> None:
     self._records.pop(request, None)
 
 
-def late(self: CombinedProposer, record: Any, match: Any, k: int) -> bool:
+def late(self: CombinedProposer, record: Any, match: Any, ask: Ask) -> int:
     """Draws first, and then looks whether it was worth it."""
     refuse()
-    return True
+    return ask.k
 
 
 FAULTS = {
     "_record": (shared, test_another_requests_fate_changes_nothing),
     "forget": (forgetful, test_preemption_keeps_the_record_and_the_end_drops_it),
-    "_looks_up": (late, test_a_long_match_is_looked_up_and_no_match_is_not),
+    "_looked_up": (late, test_a_long_match_is_looked_up_and_no_match_is_not),
 }
 
 

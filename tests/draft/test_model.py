@@ -115,9 +115,9 @@ class Watched(ModelProposer):
 
     def __init__(self, model: Any, vocab: int) -> None:
         super().__init__(model, vocab)
-        self.passes: list[list[Chunk]] = []
+        self.fed: list[list[Chunk]] = []
         forward = model.forward
-        model.forward = lambda chunks: self.passes.append(list(chunks)) or forward(chunks)  # type: ignore[func-returns-value]
+        model.forward = lambda chunks: self.fed.append(list(chunks)) or forward(chunks)  # type: ignore[func-returns-value]
 
 
 def watched(**info: int) -> Watched:
@@ -132,7 +132,7 @@ def test_passes_keep_to_the_draft_models_rows(least: int, most: int) -> None:
     outputs = engine(proposer).generate(prompts, params)
     plain = engine(drafting(DRAFT, VOCAB)).generate(prompts, params)
     assert [o.tokens for o in outputs] == [o.tokens for o in plain]
-    sizes = [[len(c.tokens) for c in chunks] for chunks in proposer.passes]
+    sizes = [[len(c.tokens) for c in chunks] for chunks in proposer.fed]
     assert min(map(min, sizes)) >= least
     assert max(map(sum, sizes)) <= most
 
@@ -140,10 +140,10 @@ def test_passes_keep_to_the_draft_models_rows(least: int, most: int) -> None:
 def test_sequences_are_drafted_together_and_nothing_is_fed_twice() -> None:
     proposer = watched()
     engine(proposer).generate([[1], [2], [3]], SamplingParams(k=4, seed=2, max_tokens=16))
-    rows = sum(len(c.tokens) for chunks in proposer.passes for c in chunks)
-    assert max(len(chunks) for chunks in proposer.passes) == 3
+    rows = sum(len(c.tokens) for chunks in proposer.fed for c in chunks)
+    assert max(len(chunks) for chunks in proposer.fed) == 3
     assert rows < 3 * 16 * 2.5
-    assert all(c.wanted == 1 for chunks in proposer.passes for c in chunks)
+    assert all(c.wanted == 1 for chunks in proposer.fed for c in chunks)
 
 
 @pytest.mark.parametrize("pages", [5, 6, 9])

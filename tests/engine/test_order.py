@@ -198,6 +198,9 @@ class LoadedLength:
         assert self.made is not None
         return min(most, 1 if len(self.made.scheduler.running) > 1 else 4)
 
+    def prices(self, view: object) -> None:
+        pass
+
     def observe(self, view: object, run: object) -> None:
         pass
 

@@ -1,40 +1,24 @@
 """k = auto against every fixed length on a made-up machine: requests of 64 tokens, drafts that stand by chance.
 
-Costs are those of a small model on two cores, in milliseconds; a draft token costs 1.5. The seeds are fixed.
+The seeds are fixed.
 """
 
 from __future__ import annotations
 
 import math
 import random
-import statistics
-from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
+from made_up import COSTS, FIXED, REQUESTS, ROWS, SEEDS, TOKENS, View, mean
 
 from draftproof.length import goodput
-from draftproof.length.goodput import MOST_AUTO, GoodputLength
+from draftproof.length.goodput import GoodputLength
 from draftproof.length.learned import Step
 from draftproof.length.profile import Line, Profile
-from draftproof.types import Finish, Kind, Request, Run, SamplingParams
+from draftproof.types import Finish, Kind, Run
 
-ROWS = ((2, 30.0), (3, 31.0), (4, 32.0), (5, 33.0), (6, 36.0), (8, 42.0), (10, 50.0), (13, 60.0), (16, 70.0))
-COSTS = Profile(ROWS, ((1, Line(1.0, 1.5)),), ((1, Line(1.0, 0.2)),), min_rows=2)
-REQUESTS, TOKENS = 24, 64
-SEEDS = range(8)
-FIXED = (1, 2, 3, 4, 6, 8)
 Chances = tuple[float, ...]
-
-
-class View:
-    def __init__(self, name: int) -> None:
-        self.request = Request(name, (1, 2), SamplingParams(), 0, MOST_AUTO, frozenset(), auto=True)
-        self.tokens = [1, 2]
-
-    @property
-    def left(self) -> int:
-        return TOKENS - (len(self.tokens) - 2)
 
 
 def rate(chances: Chances, policy: GoodputLength | None = None, k: int = 0, seed: int = 1) -> float:
@@ -64,10 +48,6 @@ def rate(chances: Chances, policy: GoodputLength | None = None, k: int = 0, seed
 
 def auto(chances: Chances, seed: int = 1) -> float:
     return rate(chances, GoodputLength(COSTS), seed=seed)
-
-
-def mean(rates: Iterable[float]) -> float:
-    return statistics.fmean(rates)
 
 
 @pytest.mark.parametrize("chances", [(0.42, 0.57, 0.61), (0.35, 0.47, 0.54), (0.25, 0.4, 0.5), (0.6,), (0.9,)], ids=str)
