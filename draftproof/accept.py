@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from draftproof import tree
+from draftproof import arrays, tree
 from draftproof.noise import Noise, Purpose
-from draftproof.types import Draft, Floats, Kind, Law, Verdict
+from draftproof.types import Draft, Floats, Ids, Kind, Law, Verdict
 
 Rows = Sequence[Law]
 _WIDE, _BLOCK = 4096, 256
@@ -39,6 +39,8 @@ def draw(law: Law, u: float) -> int:
 
 def _pick(weights: Floats, u: float) -> int:
     """Index whose share of the total holds u. Long rows in two levels: no cumulative sum over the whole vocabulary."""
+    if not arrays.is_host(weights):
+        return _pick_there(weights, u)
     if len(weights) <= _WIDE:
         sums = np.cumsum(weights, dtype=np.float64)
         return _place(sums, u * sums[-1], weights)
@@ -51,6 +53,14 @@ def _pick(weights: Floats, u: float) -> int:
     return block * _BLOCK + _place(np.cumsum(inside, dtype=np.float64), goal - before, inside)
 
 
+def _pick_there(weights: Floats, u: float) -> int:
+    """The same off the host. Sums that are made in parallel need not rise: tokens without mass are left out first."""
+    xp, some = arrays.namespace(weights), arrays.where(weights > 0)
+    sums = xp.cumulative_sum(weights[some], dtype=xp.float64)
+    at = int((sums <= u * sums[-1]).sum())
+    return int(some[min(at, len(some) - 1)])
+
+
 def _place(sums: Floats, goal: float, weights: Floats) -> int:
     at = int(np.searchsorted(sums, goal, side="right"))
     return at if at < len(sums) else int(np.flatnonzero(weights)[-1])  # the goal was rounded up to the total
@@ -61,19 +71,30 @@ def excess(p: Law, q: Law, scale: float) -> Floats:
     weights = _shares(p, p.weights)
     if scale != 1.0:
         weights *= scale
-    if q.ids is None:
-        weights -= _shares(q, q.weights if p.ids is None else q.weights[p.ids])
+    ids, theirs = q.ids, arrays.like(q.weights, weights)
+    if ids is None:
+        weights -= _shares(q, theirs if p.ids is None else theirs[arrays.like(p.ids, weights)])
     elif p.ids is None:
-        weights[q.ids] -= _shares(q, q.weights)
+        weights[arrays.like(ids, weights)] -= _shares(q, theirs)
     else:
-        _, mine, theirs = np.intersect1d(p.ids, q.ids, assume_unique=True, return_indices=True)
-        weights[mine] -= _shares(q, q.weights[theirs])
-    return np.maximum(weights, 0.0, out=weights)
+        _subtract_shared(weights, p.ids, q, theirs)
+    found: Floats = arrays.positive(weights)
+    return found
+
+
+def _subtract_shared(weights: Floats, ids: Ids, q: Law, theirs: Floats) -> None:
+    """Take q's shares from the weights of the ids that both have."""
+    xp, own = arrays.namespace(weights), arrays.like(q.ids, ids)
+    places = xp.searchsorted(own, ids)
+    places[places == len(own)] = 0
+    both = arrays.where(own[places] == ids)
+    weights[both] -= _shares(q, theirs[places[both]])
 
 
 def _shares(law: Law, weights: Floats) -> Floats:
     """In float64: in float32 two laws that differ little would leave more rounding than residual."""
-    shares: Floats = np.divide(weights, law.total, dtype=np.float64)
+    xp = arrays.namespace(weights)
+    shares: Floats = xp.astype(weights, xp.float64) / law.total
     return shares
 
 
@@ -213,7 +234,7 @@ def _child_by_rejection(p: Law, draft: Draft, siblings: Sequence[int], depth: in
             if noise.uniform(n - 1, Purpose.ACCEPT) * shares[at] < left.prob(draft.tokens[n - 1]):
                 return _Choice(n, draft.tokens[n - 1])
             weights = excess(left, draft.laws[n - 1], 1.0)
-            numerical = not weights.any()  # see _after_rejection
+            numerical = not bool(weights.any())  # see _after_rejection
             if numerical:
                 break
             left = Law(p.vocab, p.ids, weights)

@@ -13,19 +13,21 @@ Ties: the lower token id is the larger one, everywhere. So greedy takes the lowe
 top_k tokens survive. Top-p keeps the shortest prefix of the sorted tokens whose sum reaches top_p; it sorts the
 float32 weights, in which close logits at a high temperature may be equal.
 
-Knows nothing of models, drafts or rules; never changes an array that it is given.
+Works where the logits lie (see arrays.py). Knows nothing of models, drafts or rules; never changes an array that it is
+given.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from draftproof import tree
-from draftproof.types import Floats, Ids, Law, RequestError, SamplingParams
+from draftproof import arrays, tree
+from draftproof.types import Floats, Ids, Law, RequestError, SamplingParams, total
 
 _FIRST_LOOK = 1024  # tokens sorted at first when top-p looks for its prefix
 
@@ -59,28 +61,30 @@ class LawMaker:
         if ids is not None:
             return self._law_of(ids, logits, prompt, output)
         top = float(logits.max())  # NaN if any logit is
-        if not np.isfinite(top):
+        if not math.isfinite(top):
             raise RequestError(f"the model returned logits whose largest is {top}: no law can be made of them")
         logits = self._processed(logits, prompt, output)
         best = int(logits.argmax())
-        if not np.isfinite(logits[best]):
+        largest = float(logits[best])
+        if not math.isfinite(largest):
             raise RequestError(
-                f"with bias and penalties the largest logit is {logits[best]}: every token is masked, or a value is too"
+                f"with bias and penalties the largest logit is {largest}: every token is masked, or a value is too"
                 " large for float32; weaken logit_bias, penalties, min_tokens or the stop tokens"
             )
         if self._params.temperature == 0:
             return Law.point(self._vocab, best)
-        return self._filtered(logits, float(logits[best]))
+        return self._filtered(logits, largest)
 
     def _law_of(self, ids: Ids, logits: Floats, prompt: Sequence[int], output: Sequence[int]) -> Law:
         """Where nothing but temperature and filters applies, the other tokens are never written down."""
         p = self._params
         early = len(output) < p.min_tokens and len(self._stops) > 0
-        if len(self._bias_ids) or self.needs_history or early or p.temperature == 0 or not np.isfinite(logits.max()):
+        top = float(logits.max())
+        if len(self._bias_ids) or self.needs_history or early or p.temperature == 0 or not math.isfinite(top):
             whole = np.full(self._vocab, -np.inf, dtype=logits.dtype)
             whole[ids] = logits
             return self.law(whole, prompt, output)
-        law = self._filtered(logits, float(logits.max()))
+        law = self._filtered(logits, top)
         return Law(self._vocab, ids if law.ids is None else ids[law.ids], law.weights)
 
     @np.errstate(over="ignore", divide="ignore", invalid="ignore")  # the caller refuses what comes of it
@@ -90,18 +94,19 @@ class LawMaker:
         early = len(output) < p.min_tokens and len(self._stops) > 0
         if not (len(self._bias_ids) or self.needs_history or early):
             return logits
-        logits = logits.copy()
+        xp = arrays.namespace(logits)
+        logits = xp.asarray(logits, copy=True)
         if len(self._bias_ids):
-            logits[self._bias_ids] += self._bias
+            logits[self._bias_ids] += arrays.like(self._bias, logits)
         if p.repetition_penalty != 1:
             seen = _distinct([*prompt, *output])
             old = logits[seen]
-            logits[seen] = np.where(old > 0, old / p.repetition_penalty, old * p.repetition_penalty)
+            logits[seen] = xp.where(old > 0, old / p.repetition_penalty, old * p.repetition_penalty)
         if (p.presence_penalty or p.frequency_penalty) and output:
             counts = Counter(output)
             ids = np.array(list(counts), dtype=np.int64)
             times = np.array(list(counts.values()), dtype=np.float32)
-            logits[ids] -= p.frequency_penalty * times + p.presence_penalty
+            logits[ids] -= arrays.like(p.frequency_penalty * times + p.presence_penalty, logits)
         if early:
             logits[self._stops] = -np.inf
         return logits
@@ -113,15 +118,15 @@ class LawMaker:
         if 0 < p.top_k < len(logits):
             ids = top_k(logits, p.top_k)
             logits = logits[ids]
-        weights = logits - np.float32(top)
+        weights = logits - top
         with np.errstate(over="ignore"):  # a tiny temperature sends the others to -inf, which is right
-            weights *= np.float32(min(max(1 / p.temperature, 1e-30), 1e30))
-            np.exp(weights, out=weights)  # in place: allocating costs as much as computing
+            weights *= min(max(1 / p.temperature, 1e-30), 1e30)
+            weights = arrays.exponentiate(weights)
         if p.top_p < 1:
             keep = _top_p(weights, p.top_p)
             ids, weights = (keep if ids is None else ids[keep]), weights[keep]
         if p.min_p > 0:
-            keep = np.flatnonzero(weights >= np.float32(p.min_p) * weights.max())
+            keep = arrays.where(weights >= p.min_p * weights.max())
             ids, weights = (keep if ids is None else ids[keep]), weights[keep]
         return Law(self._vocab, ids, weights)
 
@@ -164,26 +169,31 @@ def _distinct(tokens: Sequence[int]) -> Ids:
 
 def top_k(logits: Floats, k: int) -> Ids:
     """Ids, in their own order, of the k largest; of equals at the border the lowest ids."""
-    border = np.partition(logits, len(logits) - k)[len(logits) - k]
-    above = np.flatnonzero(logits > border)
-    equal = np.flatnonzero(logits == border)[: k - len(above)]
-    return np.sort(np.concatenate([above, equal]))
+    xp, border = arrays.namespace(logits), arrays.kth_largest(logits, k)
+    above = arrays.where(logits > border)
+    equal = arrays.where(logits == border)[: k - len(above)]
+    ids: Ids = xp.sort(xp.concat([above, equal]))
+    return ids
 
 
 def _top_p(weights: Floats, top_p: float) -> Ids:
     """Sorted indices of the shortest descending prefix whose sum reaches top_p of the whole."""
-    goal = top_p * float(weights.sum(dtype=np.float64))
+    xp = arrays.namespace(weights)
+    goal = top_p * total(weights)
     look = min(_FIRST_LOOK, len(weights))
     while True:
         ids = top_k(weights, look)
-        order = ids[np.argsort(-weights[ids], kind="stable")]  # ids ascend, so ties keep the lower id first
-        sums = np.cumsum(weights[order], dtype=np.float64)
+        order = ids[xp.argsort(-weights[ids], stable=True)]  # ids ascend, so ties keep the lower id first
+        sums = xp.cumulative_sum(weights[order], dtype=xp.float64)
         if sums[-1] >= goal or look == len(weights):
-            return np.sort(order[: int(np.searchsorted(sums, goal)) + 1])
+            kept: Ids = xp.sort(order[: int((sums < goal).sum()) + 1])
+            return kept
         look = min(8 * look, len(weights))
 
 
 def log_softmax(logits: Floats) -> NDArray[np.float64]:
     """Natural log-probabilities of one row. Shape [vocab]."""
-    shifted = logits.astype(np.float64) - float(logits.max())
-    return np.asarray(shifted - np.log(np.exp(shifted).sum()))
+    xp = arrays.namespace(logits)
+    shifted = xp.astype(logits, xp.float64) - float(logits.max())
+    found: NDArray[np.float64] = shifted - xp.log(xp.exp(shifted).sum())
+    return found

@@ -19,12 +19,13 @@ from __future__ import annotations
 import math
 from enum import IntEnum
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from draftproof.types import Floats, Law
+from draftproof import arrays
+from draftproof.types import Floats, Ids, Law
 
 _GAMMA = 0x9E3779B97F4A7C15
 _MIX1, _MIX2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -63,8 +64,8 @@ def uniform(*words: int) -> float:
 
 def hashes(start: int, ids: NDArray[np.integer]) -> _Words:
     """SplitMix64's outputs number ids + 1 of the stream that begins at `start`. Shape of `ids`."""
-    z: _Words = (ids.astype(np.uint64) + np.uint64(1)) * np.uint64(_GAMMA)
-    return _mixed(z, start)
+    words = ids.astype(np.uint64) if arrays.is_host(ids) else ids
+    return _mixed((words + arrays.word(1, words)) * arrays.word(_GAMMA, words), start)
 
 
 @lru_cache(maxsize=4)
@@ -75,14 +76,19 @@ def _all_steps(vocab: int) -> _Words:
     return steps
 
 
+@lru_cache(maxsize=4)
+def _all_steps_there(vocab: int, place: Any) -> Any:
+    """The same off the host."""
+    return arrays.words_at(_all_steps(vocab), place)
+
+
 def _mixed(steps: _Words, start: int) -> _Words:
-    z = steps + np.uint64(start)
-    shifted = np.empty_like(z)  # one buffer for all shifts: allocating costs more than computing
+    z: _Words = steps + arrays.word(start, steps)
+    buffer = arrays.namespace(z).empty_like(z)  # one for all shifts: allocating costs more than computing
     for shift, factor in ((30, _MIX1), (27, _MIX2), (31, 1)):
-        np.right_shift(z, np.uint64(shift), out=shifted)
-        z ^= shifted
+        z ^= arrays.shifted(z, shift, buffer)
         if factor != 1:
-            z *= np.uint64(factor)
+            z *= arrays.word(factor, z)
     return z
 
 
@@ -107,36 +113,44 @@ class Noise(Protocol):
 class ExponentialRace:
     """E(x) = -log U(x), U on (0, 1) with 64 random bits, keyed by token.
 
-    An unlikely token can win only if its E beats the best likely token, so its logarithm is taken only then.
+    An unlikely token can win only if its E beats the best likely token, so its logarithm is taken only then. Where the
+    law is not on the host, neither are the hashes; logarithms are always taken there, so their last bits are the same.
     """
 
     def __init__(self, start: int) -> None:
         self._start = start
-        self._all: _Words | None = None
+        self._all: dict[Any, _Words] = {}  # by the place of the law
 
     def _words(self, law: Law) -> _Words:
         if law.ids is not None:
             return hashes(self._start, law.ids)
-        if self._all is None:
-            self._all = _mixed(_all_steps(law.vocab), self._start)
-        return self._all
+        place = arrays.place(law.weights)
+        if place not in self._all:
+            steps = _all_steps(law.vocab) if place is None else _all_steps_there(law.vocab, place)
+            self._all[place] = _mixed(steps, self._start)
+        return self._all[place]
 
     def winner(self, law: Law) -> int:
         if law.ids is not None and len(law.ids) == 1:
             return int(law.ids[0])
         words, weights = self._words(law), law.weights
-        likely = np.flatnonzero(weights > law.total * _LIKELY)
+        likely = arrays.where(weights > law.total * _LIKELY)
         if len(likely) == 0:
-            likely = np.flatnonzero(weights > 0)
-        times = _times(words[likely], weights[likely])
-        best = likely[int(np.argmin(times))]
+            likely = arrays.where(weights > 0)
+        times = _times_of(words, weights, likely)
+        best = int(likely[int(np.argmin(times))])
         # E < bound is U > exp(-bound): test the integers, take the logarithm of the few that pass
         bound = float(times.min()) * law.total * _LIKELY
         floor = min(int(math.exp(-bound) * 2.0**64 * (1 - 1e-12)), _MASK)
-        rest = np.flatnonzero((words >= np.uint64(floor)) & (weights > 0))
-        rest = np.union1d(rest, [best])
-        at = rest[int(np.argmin(_times(words[rest], weights[rest])))]
-        return int(at if law.ids is None else law.ids[at])
+        passed = arrays.where(arrays.at_least(words, floor) & (weights > 0))
+        rest = np.union1d(arrays.host(passed), [best])
+        at = int(rest[int(np.argmin(_times_of(words, weights, rest)))])
+        return at if law.ids is None else int(law.ids[at])
+
+
+def _times_of(words: _Words, weights: Floats, some: Ids) -> NDArray[np.float64]:
+    """Of a few tokens, on the host."""
+    return _times(arrays.host_words(words[some]), arrays.host(weights[some]))
 
 
 def _times(words: _Words, weights: Floats) -> NDArray[np.float64]:

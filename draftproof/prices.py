@@ -13,8 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
+from draftproof import arrays
 from draftproof.types import Floats
 
 _HOPE = 0.4  # chance that the next token stands, before the pass that says more
@@ -79,4 +78,4 @@ class Pace:
 
 def confidence(logits: Floats) -> float:
     """The largest probability. logits: [tokens], finite."""
-    return 1.0 / float(np.exp(logits - logits.max()).sum())
+    return 1.0 / float(arrays.exponentiate(logits - logits.max()).sum())

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from draftproof import arrays
 from draftproof.law import log_softmax, top_k
 from draftproof.scheduler import Item
 from draftproof.types import Floats, Run, TokenLogprob
@@ -18,13 +19,15 @@ def score(row: Floats, token: int, top: int) -> TokenLogprob:
     """row: [vocab] logits; `top` alternatives are told, the likeliest first."""
     logs = log_softmax(row)
     ids = top_k(logs, min(top, len(logs))) if top else ()
-    best = sorted(((int(t), float(logs[t])) for t in ids), key=lambda entry: -entry[1])
+    best = sorted(((int(t), float(logs[int(t)])) for t in ids), key=lambda entry: -entry[1])
     return TokenLogprob(token, float(logs[token]), tuple(best))
 
 
 def fault(item: Item, logits: Floats) -> str | None:
     """Why the prompt's rows cannot be scored. logits: [wanted rows, vocab], those that score the prompt first."""
-    tops = logits[: item.scored].max(axis=1)
+    if not item.scored:
+        return None
+    tops = arrays.host(arrays.namespace(logits).max(logits[: item.scored], axis=1))
     bad = tops[~np.isfinite(tops)]
     return f"the model returned logits whose largest is {bad[0]}: the prompt cannot be scored" if len(bad) else None
 

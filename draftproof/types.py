@@ -15,14 +15,21 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from draftproof import arrays
 from draftproof.watch import Seconds
 
-Floats = NDArray[np.floating]
+Floats = NDArray[np.floating]  # of NumPy, or PyTorch tensors: see arrays.py
 Ids = NDArray[np.int64]
 
 
 class RequestError(ValueError):
     """A request that cannot be honoured. The message names the field and the fix."""
+
+
+def total(weights: Floats) -> float:
+    """Their sum in float64."""
+    xp = arrays.namespace(weights)
+    return float(xp.sum(weights, dtype=xp.float64))
 
 
 class Law:
@@ -36,7 +43,7 @@ class Law:
 
     def __init__(self, vocab: int, ids: Ids | None, weights: Floats) -> None:
         self.vocab, self.ids, self.weights = vocab, ids, weights
-        self.total = float(weights.sum(dtype=np.float64))
+        self.total = total(weights)
         if not (math.isfinite(self.total) and self.total > 0.0):
             raise RequestError(f"a law needs finite weights with a positive sum, got the sum {self.total}")
 
@@ -52,16 +59,24 @@ class Law:
     def prob(self, token: int) -> float:
         if self.ids is None:
             return float(self.weights[token]) / self.total
-        at = int(np.searchsorted(self.ids, token))
-        hit = at < len(self.ids) and int(self.ids[at]) == token
-        return float(self.weights[at]) / self.total if hit else 0.0
+        at = self.place(token)
+        return float(self.weights[at]) / self.total if at is not None else 0.0
+
+    def place(self, token: int) -> int | None:
+        """Where the token stands among the ids."""
+        if arrays.is_host(self.ids):
+            at = int(np.searchsorted(self.ids, token))  # type: ignore[arg-type]
+            return at if at < len(self.ids) and int(self.ids[at]) == token else None  # type: ignore[arg-type, index]
+        found = arrays.where(self.ids == token)
+        return int(found[0]) if len(found) else None
 
     def dense(self) -> NDArray[np.float64]:
-        """Probabilities of all tokens. Shape [vocab]."""
+        """Probabilities of all tokens, on the host. Shape [vocab]."""
+        shares: NDArray[np.float64] = arrays.host(self.weights).astype(np.float64) / self.total
         if self.ids is None:
-            return self.weights.astype(np.float64) / self.total
+            return shares
         full = np.zeros(self.vocab)
-        full[self.ids] = self.weights.astype(np.float64) / self.total
+        full[arrays.host(self.ids)] = shares
         return full
 
     def __repr__(self) -> str:

@@ -17,6 +17,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from draftproof import arrays
 from draftproof.law import LawMaker
 from draftproof.noise import Noise, Purpose, Race
 from draftproof.prices import Prices
@@ -126,11 +127,11 @@ def draw_siblings(ask: Ask, law: Law, depth: int, first: int, most: int) -> list
     nodes below the last committed token (0: of that token itself). Fewer come if the law has no more tokens.
     """
     drawn: list[tuple[int, Law]] = []
-    weights = law.weights.copy()
+    weights = arrays.namespace(law.weights).asarray(law.weights, copy=True)
     while len(drawn) < most and weights.any():
-        rest = Law(law.vocab, law.ids, weights.copy()) if drawn else law
+        rest = Law(law.vocab, law.ids, arrays.namespace(weights).asarray(weights, copy=True)) if drawn else law
         token = ask.draw(rest, _NodeNoise(ask.noise, first + len(drawn)), depth)
-        weights[token if law.ids is None else int(np.searchsorted(law.ids, token))] = 0.0
+        weights[token if law.ids is None else law.place(token)] = 0.0
         drawn.append((token, rest))
     return drawn
 

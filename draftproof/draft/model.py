@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from draftproof import arrays
 from draftproof.draft.base import Ask, Seen
 from draftproof.kv.pages import PagePool
 from draftproof.kv.table import PageTable, reserve
@@ -194,7 +195,9 @@ class ModelProposer:
         """The draft's logits, one for each of the target's ids."""
         if len(logits) >= self._vocab:
             return logits[: self._vocab]
-        return np.concatenate([logits, np.full(self._vocab - len(logits), -np.inf, dtype=logits.dtype)])
+        rest = arrays.like(np.full(self._vocab - len(logits), -np.inf, dtype=np.float32), logits)
+        whole: Floats = arrays.namespace(logits).concat([logits, rest])
+        return whole
 
 
 def _chunk(work: _Work, start: int, end: int, least: int) -> Chunk:

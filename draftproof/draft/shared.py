@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from draftproof import arrays
 from draftproof.draft.model import ModelProposer
 from draftproof.model.base import TargetModel
 from draftproof.types import Floats, Ids
@@ -56,6 +57,6 @@ class SharedProposer(ModelProposer):
         return int(self._shared.draft[np.searchsorted(self._shared.target, token)])
 
     def _fitted(self, logits: Floats) -> Floats:
-        own = np.full(self._vocab, -np.inf, dtype=logits.dtype)
+        own: Floats = arrays.like(np.full(self._vocab, -np.inf, dtype=np.float32), logits)
         own[self._shared.target] = logits[self._shared.draft]
         return own

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from draftproof import arrays
 from draftproof.model.base import TargetModel
 from draftproof.model.checkpoint import ModelError
 from draftproof.model.fetch import cache_dir, locked
@@ -53,7 +54,7 @@ def all_logits(model: TargetModel, tokens: tuple[int, ...]) -> NDArray[np.float3
         raise ModelError(f"fidelity needs at least {step} tokens of text, got {len(tokens)}: raise --tokens")
     pages = tuple(range(-(-len(tokens) // model.info.page_size)))
     starts = range(0, len(tokens) - len(tokens) % step, step)
-    parts = [model.forward([Chunk(tokens[s : s + step], s, pages, step)]).logits for s in starts]
+    parts = [arrays.host(model.forward([Chunk(tokens[s : s + step], s, pages, step)]).logits) for s in starts]
     return np.concatenate(parts)
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from draftproof import tree
+from draftproof import arrays, tree
 from draftproof.model.base import ModelInfo, TargetModel
 from draftproof.types import Chunk
 
@@ -99,7 +99,7 @@ def _tree(prompt: Sequence[int], fed: int, drafted: Sequence[int], table: tuple[
 
 
 def _last(model: TargetModel, chunks: Sequence[Chunk]) -> NDArray[np.float32]:
-    return model.forward(chunks).logits
+    return arrays.host(model.forward(chunks).logits)
 
 
 def _split(model: TargetModel, chunks: Sequence[Chunk]) -> list[NDArray[np.float32]]:

@@ -30,7 +30,8 @@ _CHECKED = 24  # tokens
 
 @dataclass(frozen=True, slots=True)
 class TorchOptions:
-    """`together` computes chunks of about one length in one call, as on accelerators."""
+    """`together` computes chunks of about one length in one call, as on accelerators. `laws_here` hands logits out as
+    tensors, so that laws are made and judged on the device; always so on CUDA. MPS has no float64 for that."""
 
     device: str = "cpu"
     kv_bytes: int = 1 << 30
@@ -39,6 +40,7 @@ class TorchOptions:
     trees: bool = False
     hidden_layers: tuple[int, ...] = ()
     together: bool = False
+    laws_here: bool = False
 
 
 class TorchModel:
@@ -53,6 +55,7 @@ class TorchModel:
         """
         self._device = torch.device(options.device)
         self._together = options.together or self._device.type != "cpu"
+        self._laws_here = options.laws_here or self._device.type == "cuda"
         self._decoder = Decoder(model.to(self._device).eval(), options.hidden_layers)
         seen = _seen(self._decoder, self._device)
         like = torch.empty(0, dtype=model.dtype, device=self._device)
@@ -77,7 +80,8 @@ class TorchModel:
 
         logits, states = self._decoder.run(batch.tokens, batch.positions, batch.wanted, paged)
         hidden = _host(torch.stack(states, dim=1)) if states else None
-        return Forward(_host(logits), hidden)
+        # a tensor stands for an array of NumPy, see arrays.py
+        return Forward(logits.float() if self._laws_here else _host(logits), hidden)  # type: ignore[arg-type]
 
     @torch.inference_mode()
     def copy_pages(self, pairs: Sequence[tuple[int, int]]) -> None:
@@ -97,7 +101,7 @@ class TorchModel:
         for fed, start, end in ((tokens, 0, cut), (wrong, cut, 2 * cut), (tokens, cut, rows)):
             part = tuple(fed[start:end])
             out = self.forward([Chunk(part, start, table, len(part)) for table in tables])
-            got.append(torch.from_numpy(out.logits).view(2, len(part), -1))
+            got.append(torch.as_tensor(out.logits).cpu().view(2, len(part), -1))
         ours = torch.cat([got[0], got[2]], dim=1)
         off = float((ours - expected).abs().mean() / expected.std().clamp(min=1e-12))
         if not off <= tolerance:

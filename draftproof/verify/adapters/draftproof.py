@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from draftproof import drafts
+from draftproof import arrays, drafts
 from draftproof.accept import RULES
 from draftproof.draft.base import Proposer
 from draftproof.draft.model import ModelProposer
@@ -94,7 +94,7 @@ class DraftproofEngine:
         pages = tuple(range(-(-len(tokens) // model.info.page_size)))
         starts = range(0, len(tokens), size)
         chunks = [Chunk(tuple(tokens[s : s + size]), s, pages, len(tokens[s : s + size])) for s in starts]
-        return np.concatenate([model.forward([c]).logits for c in chunks])
+        return np.concatenate([arrays.host(model.forward([c]).logits) for c in chunks])
 
     def close(self) -> None:
         self._engine.audit()
