@@ -47,6 +47,7 @@ _EXAMPLE = "example: draftproof accept smollm2 --quick --out accept-smollm2"
 # how a model is loaded: as `verify` does, so that both verdicts are about the same weights
 _LOADED = {
     "device": "auto",
+    "compile": False,
     "precision": "auto",
     "kv_precision": "auto",
     "kv_memory": 1024,

@@ -30,6 +30,7 @@ N = TypeVar("N", int, float)
 _ONLY_HERE = (
     "model",
     "device",
+    "compile",
     "precision",
     "kv_precision",
     "kv_memory",

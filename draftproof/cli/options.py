@@ -29,6 +29,11 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--device", default="auto", help="with torch:NAME: auto (default), cpu, cuda, mps")
     group.add_argument(
+        "--compile",
+        action="store_true",
+        help="with torch:NAME: through torch.compile; a minute at start, no bits promised",
+    )
+    group.add_argument(
         "--precision",
         default="auto",
         help="weights: auto (default), f32, bf16, int8, int4. auto: bf16 if the CPU computes in it, else f32, or int4 "
@@ -146,6 +151,7 @@ def sampling_params(args: argparse.Namespace) -> SamplingParams:
 def model_options(args: argparse.Namespace) -> ModelOptions:
     if args.kv_memory < 1:
         raise RequestError(f"--kv-memory {args.kv_memory}: give at least 1 MiB")
+    only_draft = args.draft.startswith(TORCH) and not args.model.startswith(TORCH)
     return ModelOptions(
         precision=args.precision,
         kv_precision=args.kv_precision,
@@ -153,13 +159,19 @@ def model_options(args: argparse.Namespace) -> ModelOptions:
         context=args.context,
         threads=args.threads,
         bitwise=args.bitwise,
-        device="auto" if args.draft.startswith(TORCH) and not args.model.startswith(TORCH) else args.device,
+        device="auto" if only_draft else args.device,
+        compile=args.compile and not only_draft,
     )
 
 
 def draft_options(args: argparse.Namespace) -> ModelOptions:
-    device = args.device if args.draft.startswith(TORCH) else "auto"
-    return ModelOptions(precision=args.draft_precision or "auto", threads=args.threads, device=device)
+    on_torch = args.draft.startswith(TORCH)
+    return ModelOptions(
+        precision=args.draft_precision or "auto",
+        threads=args.threads,
+        device=args.device if on_torch else "auto",
+        compile=args.compile and on_torch,
+    )
 
 
 def load_engine(

@@ -33,7 +33,7 @@ _MOST_ROWS = 512  # of a pass, where nothing else bounds them: more gain nothing
 class ModelOptions:
     """How to load a model; "auto" and 0 choose for this machine. See OpenVINOOptions for the rest.
 
-    `device` is for the torch backend: cpu, cuda or mps.
+    `device` is for the torch backend: cpu, cuda or mps; so is `compile`, which gives up the promise of bits.
 
     `bitwise` False gives up the promise that batching changes no bit, and with it the second row of plain sequences
     and the bound on rows a pass: large plain batches run nearly twice as fast.
@@ -49,6 +49,7 @@ class ModelOptions:
     trees: bool = False
     bitwise: bool = True
     device: str = "auto"
+    compile: bool = False
 
 
 class Loaded(NamedTuple):
@@ -136,10 +137,12 @@ def _load_torch(name: str, options: ModelOptions, progress: Progress) -> Loaded:
         raise ModelError(f"kv_precision {options.kv_precision!r}: the torch backend keeps K and V in {precision}")
     torch_load.use_threads(options.threads)
     o = options
-    wanted = TorchOptions(device, o.kv_bytes, o.kv_pages, trees=o.trees, hidden_layers=o.hidden_layers)
+    wanted = TorchOptions(
+        device, o.kv_bytes, o.kv_pages, trees=o.trees, hidden_layers=o.hidden_layers, compile=o.compile
+    )
     model, tokenizer = torch_load.load(name, precision, options.context, wanted, progress)
     info = model.info
-    if options.bitwise and (device, precision) == ("cpu", "f32"):
+    if options.bitwise and not options.compile and (device, precision) == ("cpu", "f32"):
         progress("testing that batching changes no bit")
         info = with_promise(model)
     if not info.bitwise:
@@ -164,6 +167,8 @@ def _resolved(source: str, options: ModelOptions, progress: Progress) -> tuple[s
             raise ModelError(f"{name} {value!r} is unknown: use auto or one of {', '.join(known)}")
     if options.device not in {"auto", "cpu"}:
         raise ModelError(f"device {options.device!r} is for the torch backend: name the model as in torch:NAME")
+    if options.compile:
+        raise ModelError("compile is for the torch backend: name the model as in torch:NAME")
     return precision, kv
 
 

@@ -31,7 +31,8 @@ _CHECKED = 24  # tokens
 @dataclass(frozen=True, slots=True)
 class TorchOptions:
     """`together` computes chunks of about one length in one call, as on accelerators. `laws_here` hands logits out as
-    tensors, so that laws are made and judged on the device; always so on CUDA. MPS has no float64 for that."""
+    tensors, so that laws are made and judged on the device; always so on CUDA. MPS has no float64 for that. `compile`
+    takes a minute at load, and then saves launches and passes over memory between products."""
 
     device: str = "cpu"
     kv_bytes: int = 1 << 30
@@ -41,6 +42,7 @@ class TorchOptions:
     hidden_layers: tuple[int, ...] = ()
     together: bool = False
     laws_here: bool = False
+    compile: bool = False
 
 
 class TorchModel:
@@ -67,9 +69,13 @@ class TorchModel:
         self.info = replace(info, **shape, settings=settings)  # type: ignore[arg-type]
         tokens = _random(min(_CHECKED, info.context, pages // 2 * options.page_size), seen.vocab)
         expected = self._decoder.unpaged(torch.tensor(tokens, device=self._device)).float().cpu()
-        if can_pack(like):
+        if options.compile:
+            self._decoder.compile()
+        elif can_pack(like):
             pack(model)
         self._check(tokens, expected, _TOLERANCE[model.dtype])
+        if options.compile:
+            self._warm()
 
     def forward(self, chunks: Sequence[Chunk]) -> Forward:
         """See TargetModel."""
@@ -90,6 +96,11 @@ class TorchModel:
     @torch.inference_mode()
     def move_slots(self, pages: Sequence[int], moves: Sequence[tuple[int, int]]) -> None:
         self._pages.move(pages, moves)
+
+    def _warm(self) -> None:
+        """One row, and one wanted row of several, are compiled apart."""
+        for rows, wanted in ((1, 1), (2, 1), (3, 1), (3, 2)):
+            self.forward([Chunk((0,) * rows, 0, (0,), wanted)])
 
     def _check(self, tokens: Sequence[int], expected: Tensor, tolerance: float) -> None:
         """Two sequences side by side, in small chunks, with a roll-back: is it what transformers computes?"""
@@ -156,6 +167,7 @@ def _settings(like: Tensor, options: TorchOptions) -> dict[str, object]:
         "precision": precision,
         "kv_precision": precision,
         "threads": torch.get_num_threads(),
+        "compiled": options.compile,
     }
 
 

@@ -20,6 +20,7 @@ from draftproof.model.torch_pages import How
 
 FINAL_NORM = -1
 _NAME = "draftproof"
+_APART = "draftproof_apart"
 _LISTENER = "draftproof_listener"
 
 Attend = Callable[[int, Tensor, Tensor, Tensor, How], Tensor]  # layer; q, k, v [rows, heads, width]; out as q
@@ -59,19 +60,26 @@ def _attention(
 
 
 AttentionInterface.register(_NAME, _attention)
+AttentionInterface.register(_APART, torch.compiler.disable(_attention))  # compiled models call ours between their parts
 
 
 class Decoder:
     """A causal model of transformers whose attention is ours. `layers`: hidden states to hand out."""
 
     def __init__(self, model: Any, layers: Sequence[int]) -> None:
-        self.model, self._layers = model, tuple(layers)
+        self.model, self._layers, self._attention = model, tuple(layers), _NAME
         self._listener = _Listener(_nowhere)
         for module in model.modules():  # which of them attends is the model's business
             setattr(module, _LISTENER, self._listener)
         self._few = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._hook()
         model.set_attn_implementation(_NAME)
+
+    def compile(self) -> None:
+        """From here on all but attention goes through torch.compile, for any number of rows."""
+        self._attention = _APART
+        self.model.set_attn_implementation(_APART)
+        self.model.forward = torch.compile(self.model.forward, dynamic=True)
 
     @property
     def config(self) -> Any:
@@ -96,7 +104,7 @@ class Decoder:
         try:
             logits: Tensor = self.model(input_ids=tokens[None], use_cache=False).logits[0]
         finally:
-            self.model.set_attn_implementation(_NAME)
+            self.model.set_attn_implementation(self._attention)
         return logits
 
     def _hook(self) -> None:

@@ -245,3 +245,23 @@ def test_copied_pages_hold_the_same() -> None:
 def test_what_cannot_be_paged_is_refused(kind: str, changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(ModelError, match=reason):
         TorchModel(toys.made(kind, **changes), INFO, TorchOptions(kv_pages=PAGES, page_size=8))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's own compiler
+@pytest.mark.parametrize("layers", [(), (1, -1)])
+def test_compiled_passes_are_near_and_promise_nothing(layers: tuple[int, ...]) -> None:
+    """Also that row counts which were not seen before compile nothing anew."""
+    from torch._dynamo.utils import counters
+
+    plain, made = (target("llama", hidden_layers=layers, compile=c) for c in (False, True))
+    assert made.info.settings["compiled"]
+    graphs = counters["stats"]["unique_graphs"]
+    assert graphs > 0
+    for rows, wanted in ((1, 1), (2, 1), (4, 3), (7, 7), (9, 1)):
+        chunks = [Chunk(tuple(range(3, 3 + rows)), 0, (0, 1), wanted)]
+        a, b = plain.forward(chunks), made.forward(chunks)
+        assert a.logits == pytest.approx(b.logits, abs=NEAR)
+        if layers:
+            assert a.hidden == pytest.approx(b.hidden, abs=NEAR)
+    assert counters["stats"]["unique_graphs"] == graphs
