@@ -45,7 +45,13 @@ TINY = {
     "num_key_value_heads": 2, "max_position_embeddings": CONTEXT, "initializer_range": 0.2, "pad_token_id": 0,
     "bos_token_id": 1, "eos_token_id": None,
 }  # fmt: skip
-SMALL = TINY | {"hidden_size": 576, "intermediate_size": 1536, "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64}
+SMALL = TINY | {
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "head_dim": 64,
+}
 KINDS = ("llama", "qwen3", "gemma2", "phi3", "gpt_neox")
 
 

@@ -12,7 +12,7 @@ from draftproof.draft.combined import CombinedProposer
 from draftproof.draft.head import HeadProposer
 from draftproof.draft.model import ModelProposer
 from draftproof.draft.shared import SharedProposer
-from draftproof.drafts import proposer, resolved, trained
+from draftproof.drafts import Trained, proposer, resolved, trained
 from draftproof.engine import Engine
 from draftproof.length.goodput import GoodputLength, Heard
 from draftproof.model.checkpoint import ModelError
@@ -60,11 +60,7 @@ def load(
     if k is None and isinstance(draft, str):
         k = default_k(draft, model)
     head = trained(name, model, progress) if isinstance(draft, str) else None
-    if head is not None:
-        if options.hidden_layers not in {(), head.layers}:
-            raise ModelError(f"hidden_layers={options.hidden_layers}, but the head reads {head.layers}: leave it out")
-        options = replace(options, hidden_layers=head.layers)
-    options = replace(options, trees=options.trees or nodes > 0)
+    options = _wanted(options, name, head, nodes)
     loaded = load_model(model, options, progress)
     made = proposer(name, head, loaded, draft_options or ModelOptions(), progress) if isinstance(draft, str) else draft
     settings = {"draft": name, **_draft_settings(made)}
@@ -81,6 +77,17 @@ def load(
         prefix_cache=prefix_cache,
     )
     return _adaptive(build, nodes, decisions, progress) if k == "auto" else build(k=k)
+
+
+def _wanted(options: ModelOptions, draft: str, head: Trained | None, nodes: int) -> ModelOptions:
+    """Options of the target, with what the draft needs of it."""
+    if head is not None:
+        if options.hidden_layers not in {(), head.layers}:
+            raise ModelError(f"hidden_layers={options.hidden_layers}, but the head reads {head.layers}: leave it out")
+        options = replace(options, hidden_layers=head.layers)
+    if options.lanes is None and draft != "none":  # what steps of one sequence alternate between
+        options = replace(options, lanes=(2, 3) if options.bitwise else (1, 2))
+    return replace(options, trees=options.trees or nodes > 0)
 
 
 def _adaptive(build: Callable[..., Engine], nodes: int, decisions: Sequence[Heard], progress: Progress) -> Engine:

@@ -35,6 +35,8 @@ class ModelOptions:
 
     `device` is for the torch backend: cpu, cuda or mps; so is `compile`, which gives up the promise of bits.
 
+    `lanes`: see PagedOptions. None: two where drafts are made, which take some 130 MB each for the default model.
+
     `bitwise` False gives up the promise that batching changes no bit, and with it the second row of plain sequences
     and the bound on rows a pass: large plain batches run nearly twice as fast.
     """
@@ -47,6 +49,7 @@ class ModelOptions:
     context: int = 0  # most tokens a sequence may have; 0: what the model was made for
     hidden_layers: tuple[int, ...] = ()
     trees: bool = False
+    lanes: tuple[int, ...] | None = None
     bitwise: bool = True
     device: str = "auto"
     compile: bool = False
@@ -188,7 +191,7 @@ def _stored(source: str, directory: Path, asked: str, precision: str) -> tuple[s
 
 def _backend(options: ModelOptions, precision: str, kv: str) -> OpenVINOOptions:
     o = options
-    return OpenVINOOptions(precision, kv, o.kv_bytes, o.kv_pages, o.threads, o.trees, o.hidden_layers)
+    return OpenVINOOptions(precision, kv, o.kv_bytes, o.kv_pages, o.threads, o.trees, o.lanes or (), o.hidden_layers)
 
 
 def _info(source: str, directory: Path, tokenizer: Tokenizer, options: ModelOptions) -> ModelInfo:

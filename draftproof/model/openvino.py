@@ -42,6 +42,7 @@ class OpenVINOModel:
             "kv_precision": options.kv_precision,
             "kv_bytes": graph.pages * graph.page_bytes,
             "threads": options.cores,
+            "lanes": options.lanes,
         }
         settings = {**info.settings, **settings}
         shape = {"vocab": graph.vocab, "page_size": graph.page_size, "pages": graph.pages, "min_rows": 2}

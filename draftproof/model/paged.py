@@ -26,7 +26,12 @@ KV_PRECISIONS = tuple(_KV_TYPES)
 
 @dataclass(frozen=True, slots=True)
 class PagedOptions:
-    """How to run. `precision` is that of the arithmetic; `kv_bytes` bounds the memory of all KV pages together."""
+    """How to run. `precision` is that of the arithmetic; `kv_bytes` bounds the memory of all KV pages together.
+
+    `lanes`: numbers of rows for whose passes, of one sequence, a graph is kept apart. OpenVINO prepares every layer
+    anew when a shape differs from the pass before, which takes as long as a row or two; a lane costs the packed weights
+    once more.
+    """
 
     precision: str = "f32"
     kv_precision: str = "f32"
@@ -34,6 +39,7 @@ class PagedOptions:
     kv_pages: int = 0  # number of pages instead of bytes, if not 0
     threads: int = 0  # 0: one per core that this process may use
     trees: bool = False
+    lanes: tuple[int, ...] = ()
 
     @property
     def cores(self) -> int:
@@ -50,32 +56,44 @@ class PagedGraph:
         _to_paged(model, options.trees)
         _keep_wanted_rows(model)
         self._compiled = compiled(model, options)
-        self._request = self._compiled.create_infer_request()
         self._caches, self.page_bytes = self._allocate(options)
-        self.pages, self.page_size = len(self._caches[0].data), int(self._caches[0].shape[2])
+        self._request = self._request_on(self._compiled)
+        self._lanes = {rows: self._request_on(compiled(model, options)) for rows in options.lanes}
+        self.pages, self.page_size = len(self._first.data), int(self._first.shape[2])
         self.vocab = self._compiled.output(0).partial_shape[-1].get_length()
 
-    def _allocate(self, options: PagedOptions) -> tuple[list[ov.Tensor], int]:
+    @property
+    def _first(self) -> Any:
+        return next(iter(self._caches.values()))
+
+    def _request_on(self, graph: Any) -> Any:
+        request = graph.create_infer_request()
+        for name, tensor in self._caches.items():
+            request.set_tensor(name, tensor)
+        return request
+
+    def _allocate(self, options: PagedOptions) -> tuple[dict[str, ov.Tensor], int]:
         ports = [p for p in self._compiled.inputs if "_cache." in p.get_any_name()]
         shapes = [[d.get_length() for d in list(p.partial_shape)[1:]] for p in ports]
         page_bytes = sum(int(np.prod(s)) * p.element_type.size for s, p in zip(shapes, ports, strict=True))
         pages = options.kv_pages or max(options.kv_bytes // page_bytes, 1)
-        tensors = []
-        for port, shape in zip(ports, shapes, strict=True):
-            tensor = ov.Tensor(port.element_type, ov.Shape([pages, *shape]))
-            self._request.set_tensor(port.get_any_name(), tensor)
-            tensors.append(tensor)
+        tensors = {
+            port.get_any_name(): ov.Tensor(port.element_type, ov.Shape([pages, *shape]))
+            for port, shape in zip(ports, shapes, strict=True)
+        }
         return tensors, page_bytes
 
     def run(self, inputs: Mapping[str, NDArray[Any]]) -> list[NDArray[np.float32]]:
         """Every result of the graph. The arrays are lent: the next run overwrites them."""
+        alone = len(inputs["past_lens"]) == 1
+        request = self._lanes.get(len(inputs["input_ids"]), self._request) if alone else self._request
         for name, array in inputs.items():
-            self._request.set_tensor(name, ov.Tensor(array))
-        self._request.infer()
-        return [self._request.get_output_tensor(i).data for i in range(len(self._compiled.outputs))]
+            request.set_tensor(name, ov.Tensor(array))
+        request.infer()
+        return [request.get_output_tensor(i).data for i in range(len(self._compiled.outputs))]
 
     def copy_pages(self, pairs: Sequence[tuple[int, int]]) -> None:
-        for cache in self._caches:
+        for cache in self._caches.values():
             data = cache.data
             for source, target in pairs:
                 data[target] = data[source]
@@ -83,7 +101,7 @@ class PagedGraph:
     def move_slots(self, pages: Sequence[int], moves: Sequence[tuple[int, int]]) -> None:
         """Move K and V between slots of one sequence, in order: the accepted path of a tree to its final place."""
         size = self.page_size
-        for cache in self._caches:
+        for cache in self._caches.values():
             data = cache.data
             for source, target in moves:
                 data[pages[target // size], :, target % size] = data[pages[source // size], :, source % size]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import openvino as ov
 import pytest
 from numpy.typing import NDArray
 from tiny_models import TINY, weights
@@ -80,6 +81,29 @@ def test_random_ragged_programs_with_roll_back(name: str, tmp_path: Path) -> Non
                 assert close(np.stack([next(rows) for _ in range(chunk.wanted)]), wanted)
                 state[s] = state[s][: len(state[s]) - rng.randint(0, len(new[s]))]  # a smaller past rolls back
         assert all(len(s) < 3 * PAGE for s in state)
+
+
+def grown(model: OpenVINOModel) -> list[NDArray[np.float32]]:
+    """Logits of a sequence that grows by one to four rows a pass, with a roll-back, beside another one at times."""
+    rng, found, past = random.Random(4), list[NDArray[np.float32]](), 0
+    for rows in (9, 2, 3, 2, 4, 1, 3, 3, 2, 2, 5, 2):
+        chunk = Chunk(random_tokens(rng, rows), past, (3, 4, 5), rows)
+        other = [Chunk(random_tokens(rng, 2), 0, (8,), 1)] * (rows == 4)
+        found.append(model.forward([chunk, *other]).logits)
+        past += rows - rng.randrange(2)
+    return found
+
+
+def test_lanes_change_no_bit(tmp_path: Path) -> None:
+    plain, lanes = (loaded(SMALL, tmp_path / str(n), "int8", lanes=n) for n in ((), (2, 3)))
+    assert all(np.array_equal(a, b) for a, b in zip(grown(plain), grown(lanes), strict=True))
+
+
+def test_planted_lane_with_pages_of_its_own_is_seen(tmp_path: Path) -> None:
+    plain, lanes = (loaded(SMALL, tmp_path / str(n), "int8", lanes=n) for n in ((), (2, 3)))
+    for name, cache in lanes._graph._caches.items():
+        lanes._graph._lanes[3].set_tensor(name, ov.Tensor(cache.element_type, cache.shape))
+    assert not all(np.array_equal(a, b) for a, b in zip(grown(plain), grown(lanes), strict=True))
 
 
 def test_stale_slot_would_be_seen(tmp_path: Path) -> None:
