@@ -9,6 +9,7 @@ Knows no clock and no model.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,11 +22,15 @@ _HOPE = 0.4  # chance that the next token stands, before the pass that says more
 
 class Prices(NamedTuple):
     """rows[n]: of verifying n draft tokens, n = 0 .. the most that may be drafted. A draft of n passes costs
-    `begin + n * each`."""
+    `begin + n * each`; where that is infinite, what is looked up is all that may be proposed."""
 
     rows: tuple[float, ...]
     begin: float = 0.0
     each: float = 0.0
+
+    @property
+    def pass_pays(self) -> bool:
+        return math.isfinite(self.begin)
 
     def row(self, n: int) -> float:
         """Of the n-th draft token's verification; more than can be paid where there is no room for it."""

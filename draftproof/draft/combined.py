@@ -85,7 +85,7 @@ class CombinedProposer:
         else:
             length, found = ask.prices.looked_up(chances)
             least = ask.prices.drafted(head)
-        if found <= least:
+        if not length or found <= least:
             return 0
         record.source = kind
         return length

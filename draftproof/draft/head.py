@@ -136,8 +136,10 @@ class HeadProposer:
         return [drafts.get(n, Draft()) for n in range(len(asks))]
 
     def _ready(self, ask: Ask) -> _State | None:
-        """The sequence's state, if the target's states of all tokens but the last are there."""
+        """The sequence's state, if a pass may pay and the target's states of all tokens but the last are there."""
         state = self._states.get(ask.view.request.id)
+        if ask.prices is not None and not ask.prices.pass_pays:
+            return None
         return state if state is not None and state.known == len(ask.view.tokens) - 1 else None
 
     def _catch_up(self, pairs: Sequence[tuple[Ask, _State]]) -> None:

@@ -99,7 +99,7 @@ class ModelProposer:
     def _begin(self, ask: Ask) -> _Work | None:
         """Roll the state back to the longest prefix that still stands, leaving at least the last token to feed."""
         tokens = self._read(ask.view.tokens)
-        if not tokens:
+        if not tokens or (ask.prices is not None and not ask.prices.pass_pays):
             return None
         if len(tokens) + ask.k > self._context:
             if not self._said:

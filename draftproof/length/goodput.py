@@ -11,6 +11,7 @@ costs of a step of its own, so that neither load nor batch mates change its text
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 
 from draftproof.length.learned import LearnedCosts, Step
 from draftproof.length.profile import Line, Profile, on_line
-from draftproof.length.record import GUESS, Record
+from draftproof.length.record import GUESS, Record, begun
 from draftproof.prices import Prices
 from draftproof.types import Run, SequenceView
 
@@ -29,6 +30,10 @@ _BETTER = 1.03  # how much better another length must be
 _PROBE, _LONGEST_WAIT = 32, 256  # plain steps between two probes: at first, and at most
 _PROBED = 2  # draft length of a probe
 _OTHERS = 8.0  # steps that other requests count for: with fewer a text's first steps mislead, with more all are alike
+_BEGUN = (
+    24.0  # steps that the first guess counts for in a new process, fading: one bad text must not decide for the next
+)
+_MOST_ALONE = 4  # draft tokens of a text that must not depend on the load, however many there are
 _FREE_RULES = frozenset({"sampled", "coupled"})  # their text does not depend on the draft
 
 
@@ -63,12 +68,13 @@ def decide(profile: Profile, inputs: Inputs) -> Decision:
     rates = tuple(_goodputs(profile, inputs))
     most = len(rates) - 1
     best = max((0, most) if inputs.paced else range(len(rates)), key=rates.__getitem__)
-    if inputs.probe and best == 0 and most:
-        return Decision(inputs, rates, most if inputs.paced else min(_PROBED, most), "probe")
+    choice, why = best, "best"
     for k in (most if inputs.paced and k else k for k in inputs.held):
         if k < len(rates) and rates[best] < _BETTER * rates[k]:
-            return Decision(inputs, rates, k, "held")
-    return Decision(inputs, rates, best, "best")
+            choice, why = k, "held"
+    if inputs.probe and choice == 0 and most:
+        choice, why = most if inputs.paced else min(_PROBED, most), "probe"
+    return Decision(inputs, rates, choice, why)
 
 
 def goodput(profile: Profile, inputs: Inputs, k: int) -> float:
@@ -98,16 +104,23 @@ def _besides(profile: Profile, batch: int) -> tuple[Line, Line]:
 
 
 def prices(profile: Profile, decision: Decision) -> Prices:
-    """Of a step of this decision. What others propose is taken to be as much as this sequence does on average; a pass
-    of the draft is shared by all."""
+    """Of a step of this decision; plain decoding makes no pass of a draft. What others propose is taken to be as much
+    as this sequence does on average; a pass is shared by all."""
     given = decision.inputs
     rate = max(decision.goodputs[0], decision.goodputs[decision.choice])
     others = (given.batch - 1) * (1.0 + profile.proposed(given.proposals[: decision.choice]))
-    first, *_ = rows = [others + max(1 + n, profile.min_rows) for n in range(decision.choice + 1)]
-    seconds = [on_line(profile.verify, r) - on_line(profile.verify, first) for r in rows]
-    draft = _besides(profile, given.batch)[0]
-    worth = rate * given.batch
-    return Prices(tuple(max(worth * s, 0.0) for s in seconds), rate * draft.base, rate * draft.each)
+    draft, worth = _besides(profile, given.batch)[0], rate * given.batch
+    rows = tuple(max(worth * s, 0.0) for s in _rises(profile, others, len(given.chances)))
+    if not decision.choice:
+        return Prices(rows, math.inf, math.inf)
+    return Prices(rows, rate * draft.base, rate * draft.each)
+
+
+@lru_cache(maxsize=256)
+def _rises(profile: Profile, others: float, most: int) -> tuple[float, ...]:
+    """Seconds that n draft tokens add to a pass which has `others` rows beside this sequence's, n = 0 .. most."""
+    passes = [on_line(profile.verify, others + max(1 + n, profile.min_rows)) for n in range(most + 1)]
+    return tuple(seconds - passes[0] for seconds in passes)
 
 
 @dataclass(slots=True)
@@ -131,7 +144,8 @@ class GoodputLength:
     def __init__(self, profile: Profile, heard: Sequence[Heard] = (), paced: bool = False) -> None:
         self._costs, self._heard, self._paced = LearnedCosts(profile), heard, paced
         self._tell({"profile": profile.as_json()})
-        self._all = Record()
+        chances, proposals = _PACED if paced else (_FIRST, (1.0,))
+        self._all = begun(chances, proposals, _BEGUN)
         self._states: dict[int, _State] = {}
 
     def choose(self, view: SequenceView, batch: int, most: int) -> int:
@@ -141,8 +155,19 @@ class GoodputLength:
         state = self._states.setdefault(request.id, _State())
         if state.decision is None or state.at != len(view.tokens):
             state.at = len(view.tokens)
-            state.decision = decide(self._profile(view), self._inputs(view, state, batch, min(request.k, most)))
+            state.decision = decide(
+                self._profile(view), self._inputs(view, state, batch, self._most(view, batch, most))
+            )
+        if self._paced and not state.decision.choice:  # what is looked up may pay even so
+            return len(state.decision.inputs.chances)
         return state.decision.choice
+
+    def _most(self, view: SequenceView, batch: int, most: int) -> int:
+        """Rows that are not used in the end take room in the pass all the same: all sequences must fit into it."""
+        if self._paced:
+            rows = self._costs.measured.verify[-1][0]
+            most = min(most, _MOST_ALONE if _alone(view) else max(int(rows / batch) - 1, 1))
+        return min(view.request.k, most)
 
     def prices(self, view: SequenceView) -> Prices | None:
         state = self._states.get(view.request.id)

@@ -55,6 +55,11 @@ class Record:
         return _shares(self.given, most, prior, weight, 0.0)
 
 
+def begun(chances: Sequence[float], proposals: Sequence[float], steps: float) -> Record:
+    """As if `steps` steps had shown this already; it fades as steps come."""
+    return Record([Tally(steps, steps * p) for p in chances], [Tally(steps, steps * p) for p in proposals])
+
+
 def _shares(tallies: Sequence[Tally], most: int, prior: Sequence[float], weight: float, rise: float) -> list[float]:
     """Where little was seen, `prior` for the first positions, and behind its end what the position before shows, nearer
     to 1 by a share of `rise`."""

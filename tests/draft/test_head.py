@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from heads import IDS, PROMPTS, Watching, engine, head_path, laws, random_head, states_of
+from heads import IDS, OPTIONS, PROMPTS, Watching, engine, head_path, laws, random_head, states_of, target
 
+from draftproof import load
 from draftproof.draft.base import Seen
 from draftproof.draft.head import HeadProposer
 from draftproof.engine import Engine
@@ -211,3 +212,10 @@ def test_other_hidden_states_beside_a_head_are_refused() -> None:
     with pytest.raises(ModelError, match=r"hidden_layers=\(1,\), but the head reads .*leave it out"):
         engine(hidden_layers=(1,))
     assert engine(hidden_layers=(0, -1)).speculates
+
+
+def test_graphs_are_kept_apart_where_drafts_are_made() -> None:
+    assert engine().settings["lanes"] == (2, 3)
+    assert engine(bitwise=False).settings["lanes"] == (1, 2)
+    assert engine(lanes=()).settings["lanes"] == ()
+    assert load(str(target()), "none", options=OPTIONS).settings["lanes"] == ()

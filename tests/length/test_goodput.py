@@ -12,7 +12,7 @@ from toys import Letters, drafting, finished, random_table
 
 from draftproof.cost import expected_by_position
 from draftproof.engine import Engine
-from draftproof.length.goodput import MOST_AUTO, GoodputLength, Inputs, decide, goodput
+from draftproof.length.goodput import _BEGUN, MOST_AUTO, GoodputLength, Inputs, decide, goodput
 from draftproof.length.learned import Step
 from draftproof.length.profile import Line, Profile
 from draftproof.model.tabular import TabularModel, tabular_info
@@ -51,6 +51,9 @@ def test_a_length_is_held_unless_another_is_clearly_better() -> None:
 def test_a_probe_drafts_where_plain_decoding_looks_best() -> None:
     assert (decide(FLAT, inputs(0.01, probe=True)).choice, decide(FLAT, inputs(0.01, probe=True)).why) == (2, "probe")
     assert decide(FLAT, inputs(0.6, probe=True)).why == "best"
+    near = 0.11  # a little better than plain decoding, which is held
+    assert decide(FLAT, inputs(near, held=(0,))).why == "held"
+    assert decide(FLAT, inputs(near, held=(0,), probe=True)).why == "probe"
     assert decide(FLAT, inputs(0.01, most=0, probe=True)).choice == 0  # no room for a draft
 
 
@@ -174,7 +177,7 @@ def test_the_step_that_reads_the_prompt_teaches_nothing() -> None:
     view.tokens = [1, 2, 3]
     policy.observe(view, Run((3,), (Kind.BONUS,), 0, 0, 1))
     assert policy.choose(view, 1, 12) == first
-    assert not policy._all.stood
+    assert policy._all.stood[0].seen == _BEGUN
 
 
 def test_a_cut_run_says_nothing_of_what_lies_behind_its_cut() -> None:
@@ -182,7 +185,7 @@ def test_a_cut_run_says_nothing_of_what_lies_behind_its_cut() -> None:
     k = policy.choose(view, 1, 12)
     policy.observe(view, Run((0,), (Kind.ACCEPTED,), 1, 1, 1, Finish.STOP))
     assert k > 1
-    assert policy._all.stood[0].had == 1
+    assert policy._all.stood[0].had == 0.5 * _BEGUN * 0.97 + 1
     assert len(policy._all.stood) == 1
     assert not policy._states
 

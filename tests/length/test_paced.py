@@ -18,7 +18,7 @@ from draftproof.length.goodput import GoodputLength, Inputs, decide, prices
 from draftproof.length.learned import Step
 from draftproof.length.profile import Line, Profile
 from draftproof.prices import Pace, Prices
-from draftproof.types import Finish, Kind, Run
+from draftproof.types import Finish, Kind, Run, SamplingParams
 
 HALVES = Profile(((1.0, 1.0), (2.0, 1.5), (3.0, 1.5), (9.0, 4.5)), ((1, Line(0.1, 0.2)),), ((1, Line(0.0, 0.0)),))
 
@@ -74,6 +74,35 @@ def test_fixed_requests_and_other_proposers_have_no_prices() -> None:
     assert other.prices(view) is None
 
 
+def test_plain_decoding_looks_up_what_pays_and_makes_no_pass() -> None:
+    decision = decide(HALVES, inputs((0.1, 0.1), (1.0, 1.0)))
+    found = prices(HALVES, decision)
+    assert decision.choice == 0
+    assert not found.pass_pays
+    assert found.rows == pytest.approx((0.0, 0.5, 0.5))  # a plain step takes a second
+    assert found.looked_up([0.9, 0.9]) == (2, pytest.approx(0.9 + 0.81 - 0.5))
+    assert found.drafted(0.9) < 0.0
+    policy, view = GoodputLength(HALVES, paced=True), View(1)
+    for _ in range(80):
+        k = policy.choose(view, 1, 5)
+        view.tokens += [0]
+        policy.observe(view, Run((0,), (Kind.RESIDUAL,), 1, 0, len(view.tokens)))
+    policy.choose(view, 1, 5)
+    assert k == 5
+    assert policy.prices(view) is not None
+    assert not policy.prices(view).pass_pays
+
+
+def test_all_sequences_fit_into_a_pass() -> None:
+    """The profile knows passes of nine rows at most; a seeded text must not depend on how many there are."""
+    policy = GoodputLength(HALVES, paced=True)
+    assert [policy.choose(View(n), batch, 12) for n, batch in enumerate((1, 2, 3, 4))] == [8, 3, 2, 1]
+    seeded = [View(10 + n) for n in range(2)]
+    for view in seeded:
+        view.request = replace(view.request, params=SamplingParams(seed=1))
+    assert [policy.choose(view, batch, 12) for view, batch in zip(seeded, (1, 4), strict=True)] == [4, 4]
+
+
 Confidence = Callable[[random.Random], float]
 SPREAD: Confidence = lambda rng: rng.betavariate(0.5, 0.9)  # noqa: E731
 HOPELESS: Confidence = lambda rng: 0.0 * rng.random()  # noqa: E731
@@ -102,7 +131,7 @@ def rate(confidence: Confidence, policy: GoodputLength | None = None, k: int = 0
 def drawn(confidence: Confidence, rng: random.Random, asked: int, prices: Prices | None) -> tuple[list[float], int]:
     """Confidences of the draft's tokens, and the passes that it took."""
     pace, sure, passes = Pace(prices), list[float](), 0
-    while len(sure) < asked and (not passes or pace.wants_a_pass()):
+    while len(sure) < asked and (not passes or pace.wants_a_pass()) and (prices is None or prices.pass_pays):
         passes += 1
         c = confidence(rng)
         rest = [(1.0 - c) / 1000] * 1000
