@@ -73,9 +73,9 @@ class TorchModel:
             self._decoder.compile()
         elif can_pack(like):
             pack(model)
-        self._check(tokens, expected, _TOLERANCE[model.dtype])
         if options.compile:
             self._warm()
+        self._check(tokens, expected, _TOLERANCE[model.dtype])
 
     def forward(self, chunks: Sequence[Chunk]) -> Forward:
         """See TargetModel."""
@@ -99,8 +99,14 @@ class TorchModel:
 
     def _warm(self) -> None:
         """One row, and one wanted row of several, are compiled apart."""
-        for rows, wanted in ((1, 1), (2, 1), (3, 1), (3, 2)):
-            self.forward([Chunk((0,) * rows, 0, (0,), wanted)])
+        try:
+            for rows, wanted in ((1, 1), (2, 1), (3, 1), (3, 2)):
+                self.forward([Chunk((0,) * rows, 0, (0,), wanted)])
+        except Exception as error:  # whatever PyTorch's compilers may raise
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+            raise ModelError(
+                f"torch.compile failed ({reason}): leave compile out; on a CPU it needs a C++ compiler"
+            ) from error
 
     def _check(self, tokens: Sequence[int], expected: Tensor, tolerance: float) -> None:
         """Two sequences side by side, in small chunks, with a roll-back: is it what transformers computes?"""

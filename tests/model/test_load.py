@@ -99,7 +99,9 @@ def test_an_openvino_directory_loads_like_its_source(tiny: str, cache: Path) -> 
     assert first.generate("hello", params)[0].tokens == second.generate("hello", params)[0].tokens
 
 
-@pytest.mark.parametrize("bad", [{"kv_pages": -1}, {"threads": -2}, {"kv_precision": "i3"}, {"context": 10**6}])
+@pytest.mark.parametrize(
+    "bad", [{"compile": True}, {"kv_pages": -1}, {"threads": -2}, {"kv_precision": "i3"}, {"context": 10**6}]
+)
 def test_bad_options_name_themselves(tiny: str, bad: dict[str, object]) -> None:
     with pytest.raises(ModelError, match=next(iter(bad))):
         load_model(tiny, replace(SMALL, **bad))  # type: ignore[arg-type]

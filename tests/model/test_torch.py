@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -247,7 +248,22 @@ def test_what_cannot_be_paged_is_refused(kind: str, changes: dict[str, Any], rea
         TorchModel(toys.made(kind, **changes), INFO, TorchOptions(kv_pages=PAGES, page_size=8))
 
 
+def test_what_cannot_be_compiled_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Any) -> None:
+        def forward(*_: Any, **__: Any) -> None:
+            raise RuntimeError("no working C++ compiler found")
+
+        self.model.forward = forward
+
+    monkeypatch.setattr(backend.Decoder, "compile", broken)
+    with pytest.raises(
+        ModelError, match=r"torch.compile failed \(no working C\+\+ compiler found\): leave compile out"
+    ):
+        target("llama", compile=True)
+
+
 @pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("g++"), reason="PyTorch's compiler needs one for C++")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's own compiler
 @pytest.mark.parametrize("layers", [(), (1, -1)])
 def test_compiled_passes_are_near_and_promise_nothing(layers: tuple[int, ...]) -> None:
