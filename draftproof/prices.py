@@ -34,7 +34,7 @@ class Prices(NamedTuple):
 
     def row(self, n: int) -> float:
         """Of the n-th draft token's verification; more than can be paid where there is no room for it."""
-        return self.rows[n] - self.rows[n - 1] if n < len(self.rows) else float("inf")
+        return self.rows[n] - self.rows[n - 1] if n < len(self.rows) else math.inf
 
     def drafted(self, chance: float) -> float:
         """Most tokens that a drawn draft can gain, less its price, if each token stands with this chance."""

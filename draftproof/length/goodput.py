@@ -31,7 +31,7 @@ _PROBE, _LONGEST_WAIT = 32, 256  # plain steps between two probes: at first, and
 _PROBED = 2  # draft length of a probe
 _OTHERS = 8.0  # steps that other requests count for: with fewer a text's first steps mislead, with more all are alike
 _BEGUN = (
-    24.0  # steps that the first guess counts for in a new process, fading: one bad text must not decide for the next
+    24.0  # steps that the first guess counts for in a new process, fading, so that no bad text decides for the next
 )
 _MOST_ALONE = 4  # draft tokens of a text that must not depend on the load, however many there are
 _FREE_RULES = frozenset({"sampled", "coupled"})  # their text does not depend on the draft
@@ -50,7 +50,7 @@ class Inputs(NamedTuple):
     held: tuple[int, ...]  # the length of the step before, if there was one
     probe: bool
     costs: int = 0
-    paced: bool = False  # the proposer stops by prices: the choice is between plain decoding and as far as it pays
+    paced: bool = False  # the proposer stops by prices: the choice is between no pass at all and as far as it pays
 
 
 @dataclass(frozen=True, slots=True)
