@@ -30,9 +30,8 @@ _BETTER = 1.03  # how much better another length must be
 _PROBE, _LONGEST_WAIT = 32, 256  # plain steps between two probes: at first, and at most
 _PROBED = 2  # draft length of a probe
 _OTHERS = 8.0  # steps that other requests count for: with fewer a text's first steps mislead, with more all are alike
-_BEGUN = (
-    24.0  # steps that the first guess counts for in a new process, fading, so that no bad text decides for the next
-)
+# Steps that the first guess counts for in a new process, fading: one bad text must not decide for the next.
+_BEGUN = 24.0
 _MOST_ALONE = 4  # draft tokens of a text that must not depend on the load, however many there are
 _FREE_RULES = frozenset({"sampled", "coupled"})  # their text does not depend on the draft
 
