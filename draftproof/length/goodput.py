@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -199,7 +199,8 @@ class GoodputLength:
         if state is None or state.decision is None:
             return
         decision, state.decision = state.decision, None
-        self._tell(_line(view, state.at, decision, run))
+        if self._heard:  # building the line takes as long as the decision
+            self._tell(_line(view, state.at, decision, run))
         if state.at > len(view.request.prompt):  # the step that reads the prompt has no states to draft from
             _learn(state, decision, run)
             if decision.choice and not _alone(view):
@@ -236,12 +237,13 @@ def _asked(decision: Decision, run: Run) -> int:
 
 
 def _line(view: SequenceView, at: int, decision: Decision, run: Run) -> dict[str, Any]:
-    told = asdict(decision)
-    told["inputs"] = decision.inputs._asdict()
     return {
         "request": view.request.id,
         "tokens": at,
-        **told,
+        "inputs": decision.inputs._asdict(),
+        "goodputs": decision.goodputs,
+        "choice": decision.choice,
+        "why": decision.why,
         "proposed": run.proposed,
         "accepted": run.accepted,
         "emitted": len(run.tokens),
