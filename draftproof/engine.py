@@ -155,7 +155,7 @@ class Engine:
         asked = _asked(items)
         jobs = [replace(live.job, prices=self._lengths.prices(live.job.sequence)) for live in lives]
         watch.mark("schedule")
-        done = decode_step(items, jobs, self.target, self.proposer, watch)
+        done = decode_step(items, jobs, self.target, self.proposer, watch, self.scheduler.filled)
         self.reuse.note([item.sequence for item in items], done)
         self.scheduler.stored(items)
         watch.mark("other")

@@ -215,6 +215,27 @@ class Scheduler:
         item = Item(sequence, start, min(start + budget, known), 0)
         return item if self.rows(item) <= budget else None
 
+    def filled(self, items: Iterable[Item], drafted: Iterable[int]) -> list[Item]:
+        """The items once their drafts are there, `drafted` tokens each: rows and pages that these leave go to prompts
+        that the step reads a part of."""
+        made = [item._replace(k=n, nodes=0) for item, n in zip(items, drafted, strict=True)]
+        rows = self._limits.rows - sum(map(self.rows, made))
+        pages = self._pool.available - sum(map(self._missing, made))
+        for n, item in enumerate(made):
+            more = self._room_for(item, rows, pages)
+            made[n] = item._replace(end=item.end + more)
+            rows -= more
+            pages -= self._pages(item.end + more) - self._pages(item.end)
+        return made
+
+    def _room_for(self, item: Item, rows: int, pages: int) -> int:
+        """More tokens of a prompt. As in the plan, what is left behind them is a chunk too."""
+        sequence = item.sequence
+        if item.decodes or sequence.kinds or sequence.unscored:
+            return 0
+        slots = (self._pages(item.end) + pages) * self._pool.page_size
+        return max(0, min(rows, min(slots, len(sequence.tokens) - self._limits.min_rows) - item.end))
+
     def _draft_length(self, sequence: Sequence) -> int:
         """No more than could be emitted: the step adds one token of its own."""
         total, request = len(sequence.tokens), sequence.request

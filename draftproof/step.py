@@ -6,7 +6,7 @@ are fed, and the step decodes once they reach the last token.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
@@ -29,6 +29,7 @@ from draftproof.types import Chunk, Draft, Finish, Floats, Kind, Law, RequestErr
 from draftproof.watch import Stopwatch
 
 Hidden = NDArray[np.float32]
+Filled = Callable[[Sequence[Item], Sequence[int]], list[Item]]  # see Scheduler.filled
 
 
 class Rule(Protocol):
@@ -69,11 +70,17 @@ class Done(NamedTuple):
 
 
 def decode_step(
-    items: Sequence[Item], jobs: Sequence[Job], target: TargetModel, proposer: Proposer, watch: Stopwatch
+    items: Sequence[Item],
+    jobs: Sequence[Job],
+    target: TargetModel,
+    proposer: Proposer,
+    watch: Stopwatch,
+    filled: Filled,
 ) -> Done:
     noises = [job.noise for job in jobs]
     drafts = _propose(items, jobs, noises, proposer, target.info.vocab)  # tokens with the law each came from
     watch.mark("draft")
+    items = filled(items, [len(draft.tokens) for draft in drafts])
     rows = [_rows(item, draft, target.info.min_rows) for item, draft in zip(items, drafts, strict=True)]
     with reserve([(i.sequence.table, i.start, len(r)) for i, r in zip(items, rows, strict=True)]) as slots:
         target.copy_pages(slots.copies)

@@ -64,10 +64,19 @@ CALLS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 12), st.integers(0
     running=st.integers(1, 6),
     accept=st.integers(0, 5),
     nodes=st.integers(0, 5),
+    drafts=st.integers(0, 5),
 )
 def test_every_plan_keeps_to_its_limits_and_all_get_done(
-    calls: list[tuple[int, int, int]], least: int, spare: int, pages: int, running: int, accept: int, nodes: int
+    calls: list[tuple[int, int, int]],
+    least: int,
+    spare: int,
+    pages: int,
+    running: int,
+    accept: int,
+    nodes: int,
+    drafts: int,
 ) -> None:
+    """Of what a draft may have, it takes `drafts` tokens at most."""
     rows = 5 + 2 * least - 1 + spare
     s = scheduler(rows, least, pages, running)
     for name, (prompt, output, k) in enumerate(calls):
@@ -81,10 +90,51 @@ def test_every_plan_keeps_to_its_limits_and_all_get_done(
         assert oldest not in preempted
         assert len(s.running) <= running
         assert all(q.table.length == 0 for q in preempted)
+        items = s.filled(items, [min(drafts, i.drafted) for i in items])
+        check(s, items, rows, least)
         play(s, items, accept)
         s._pool.audit(q.table for q in [*s.running, *s.waiting])
     assert s.running + s.waiting == []
     assert s._pool.free == pages
+
+
+def drafting_beside_a_prompt(**scores: int) -> tuple[Scheduler, list[Item]]:
+    """Of sixteen rows a draft may take nine; its step has a row of its own, a prompt of forty tokens the other six."""
+    s = scheduler()
+    s.add(request(0, 1, 20, k=9))
+    s.add(Request(1, (1,) * 40, SamplingParams(max_tokens=2, **scores), 0, 0, frozenset()))
+    play(s, s.plan()[0])
+    items, _ = s.plan()
+    return s, items
+
+
+@pytest.mark.parametrize(("drafted", "read"), [(9, 6), (4, 11), (0, 15)])
+def test_rows_that_a_draft_leaves_go_to_the_prompt(drafted: int, read: int) -> None:
+    s, items = drafting_beside_a_prompt()
+    assert [s.rows(i) for i in items] == [10, 6]
+    assert [s.rows(i) for i in s.filled(items, [drafted, 0])] == [1 + drafted, read]
+
+
+def test_a_prompt_that_is_filled_up_leaves_a_chunk_of_its_own() -> None:
+    """The last token is fed where decoding begins."""
+    s, items = drafting_beside_a_prompt()
+    assert s.filled([items[0], items[1]._replace(start=32, end=38)], [0, 0])[1].end == 39
+
+
+@pytest.mark.parametrize(("pages", "end"), [(1, 12), (2, 16), (3, 20), (9, 21)])
+def test_a_prompt_is_filled_up_as_far_as_there_are_pages(pages: int, end: int) -> None:
+    """Pages of four slots; the plan, which ends at slot 12, needs one more."""
+    s, items = drafting_beside_a_prompt()
+    s._pool.alloc(s._pool.available - pages)
+    found = s.filled(items, [0, 0])
+    assert found[1].end == end
+    with reserve([(i.sequence.table, i.start, s.rows(i)) for i in found]) as slots:
+        slots.commit([i.end for i in found])
+
+
+def test_prompts_that_are_scored_are_not_filled_up() -> None:
+    s, items = drafting_beside_a_prompt(prompt_logprobs=0)
+    assert s.filled(items, [0, 0])[1].end == items[1].end
 
 
 @pytest.mark.parametrize(("rows", "least", "prompt", "k"), [(1, 1, 3, 0), (3, 2, 5, 0), (9, 2, 3, 6), (3, 1, 9, 2)])
