@@ -32,7 +32,7 @@ _PROBED = 2  # draft length of a probe
 _OTHERS = 8.0  # steps that other requests count for: with fewer a text's first steps mislead, with more all are alike
 # Steps that the first guess counts for in a new process, fading: one bad text must not decide for the next.
 _BEGUN = 24.0
-_MOST_ALONE = 4  # draft tokens of a text that must not depend on the load, however many there are
+_MOST_ALONE = 3  # draft tokens of a text that must not depend on the load: sixteen fit into a pass of 64 rows
 _FREE_RULES = frozenset({"sampled", "coupled"})  # their text does not depend on the draft
 
 

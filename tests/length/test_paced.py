@@ -100,7 +100,7 @@ def test_all_sequences_fit_into_a_pass() -> None:
     seeded = [View(10 + n) for n in range(2)]
     for view in seeded:
         view.request = replace(view.request, params=SamplingParams(seed=1))
-    assert [policy.choose(view, batch, 12) for view, batch in zip(seeded, (1, 4), strict=True)] == [4, 4]
+    assert [policy.choose(view, batch, 12) for view, batch in zip(seeded, (1, 4), strict=True)] == [3, 3]
 
 
 Confidence = Callable[[random.Random], float]
