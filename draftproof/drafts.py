@@ -18,10 +18,10 @@ from draftproof.draft.shared import SharedProposer, Translation
 from draftproof.draft.suffix import SuffixProposer
 from draftproof.model import fidelity, headfile
 from draftproof.model.checkpoint import Checkpoint, ModelError
-from draftproof.model.directory import checkpoint, remembered_sha256
+from draftproof.model.directory import TORCH, checkpoint, remembered_sha256
 from draftproof.model.fetch import Progress
 from draftproof.model.head import HeadModel, check, layers
-from draftproof.model.load import TORCH, Loaded, ModelOptions, load_model
+from draftproof.model.load import Loaded, ModelOptions, load_model
 from draftproof.model.paged import PagedOptions
 from draftproof.model.vocabulary import common
 
@@ -69,13 +69,12 @@ def trained(draft: str, model: str, progress: Progress) -> Trained | None:
     Raises:
         ModelError: there is no such head, it is damaged, or it is another model's.
     """
-    model = model.removeprefix(TORCH)  # the head's states and matrices are the same on either backend
     name, _, place = draft.partition(":")
     if name not in {"head", "combined"}:
         if not _is_head(Path(draft).expanduser()):
             return None
         name, place = "head", draft
-    path = Path(place).expanduser() if place else SHIPPED.get(model)
+    path = Path(place).expanduser() if place else SHIPPED.get(model.removeprefix(TORCH))
     if path is None:
         known = ", ".join(SHIPPED)
         raise ModelError(f"there is no head for {model!r} (only for {known}): make one with draftproof distill {model}")

@@ -15,8 +15,8 @@ from rich.table import Table
 
 from draftproof.cli import options
 from draftproof.model import fidelity, reference
-from draftproof.model.directory import checkpoint, prepare
-from draftproof.model.load import ModelOptions, load_model, precision_for
+from draftproof.model.directory import TORCH, checkpoint, prepare
+from draftproof.model.load import ModelOptions, load_model
 from draftproof.types import RequestError
 
 _WHAT = "How close is the loaded model to a float32 pass over its file's own weights? Later loads state the answer."
@@ -28,6 +28,7 @@ def register(commands: Any) -> None:
     parser.add_argument("--model", default="smollm2", help="anything but a ready OpenVINO directory")
     parser.add_argument("--precisions", default="auto", help="list, such as f32,int8 (default: this machine's own)")
     parser.add_argument("--kv-precision", default="auto")
+    parser.add_argument("--device", default="auto", help="with torch:NAME: auto (default), cpu, cuda, mps")
     parser.add_argument("--tokens", type=int, default=384, metavar="N", help="length of the text (default 384)")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.set_defaults(run=run)
@@ -42,15 +43,16 @@ def run(args: argparse.Namespace) -> int:
             raise RequestError(f"--tokens {args.tokens}: give a positive number")
         source = checkpoint(args.model, progress)
         for name in args.precisions.split(","):
-            precision = precision_for(args.model, progress) if name == "auto" else name
-            wanted = ModelOptions(precision=precision, kv_precision=args.kv_precision)
+            wanted = ModelOptions(precision=name, kv_precision=args.kv_precision, device=args.device)
             model, tokenizer = load_model(args.model, wanted, progress)
+            precision = str(model.info.settings["weights"])
             tokens = tuple(tokenizer.encode(fidelity.text(), special=False)[: args.tokens])
             progress(f"comparing {len(tokens)} positions")
             ours = fidelity.all_logits(model, tokens)
             exact = reference.logits(source, tokens) if exact is None else exact
             result = fidelity.compare(ours, exact[: len(ours)])
-            fidelity.record(prepare(args.model, precision), model.info.settings, result)
+            directory = None if args.model.startswith(TORCH) else prepare(args.model, precision)
+            fidelity.record(directory, model.info.settings, result)
             results[precision] = {**result._asdict(), "kv_precision": model.info.settings["kv_precision"]}
     print(json.dumps(results)) if args.json else _print(results)
     return 0

@@ -15,8 +15,9 @@ from draftproof.admission import rule_named
 from draftproof.drafts import DRAFTS
 from draftproof.engine import Engine
 from draftproof.loading import load
+from draftproof.model.directory import TORCH
 from draftproof.model.fetch import Progress
-from draftproof.model.load import TORCH, ModelOptions
+from draftproof.model.load import ModelOptions
 from draftproof.types import DraftLength, RequestError, SamplingParams
 
 

@@ -19,6 +19,7 @@ from draftproof.model.checkpoint import Checkpoint, ModelError
 from draftproof.model.fetch import Progress, cache_dir, locked, remove_leftovers, sha256_file, silent
 from draftproof.model.tokenizer import Tokenizer, TokenizerFiles
 
+TORCH = "torch:"  # in front of a model's name: run it on PyTorch
 FORMAT = 2  # raise it when a converted directory of before must not be used any more
 ACCEPTED = (
     "give smollm2, the path of a .gguf file, a Hugging Face directory (config.json and *.safetensors), "
@@ -80,8 +81,8 @@ def in_four_bits(source: str, progress: Progress = silent) -> bool:
 
 
 def checkpoint(source: str, progress: Progress = silent) -> Checkpoint:
-    """The weights of `source` as its file has them."""
-    return original(source, progress)[0]
+    """The weights of `source` as its file has them; torch:NAME has those of NAME."""
+    return original(source.removeprefix(TORCH), progress)[0]
 
 
 def original(source: str, progress: Progress = silent) -> tuple[Checkpoint, TokenizerFiles]:

@@ -72,16 +72,19 @@ _MEASURED = {
 }
 
 
-def recorded(directory: Path, settings: Mapping[str, object]) -> float | None:
-    """The overlap measured before for this directory and settings, here or by us; None if nobody did."""
+def recorded(directory: Path | None, settings: Mapping[str, object]) -> float | None:
+    """The overlap measured before for this OpenVINO directory (None: on PyTorch) and these settings, here or by us;
+    None if nobody did."""
     value = _read().get(_key(directory, settings))
     if isinstance(value, (int, float)):
         return float(value)
+    if directory is None:
+        return None
     fingerprint = str(settings.get("fingerprint"))[:16]
     return _MEASURED.get((fingerprint, str(settings.get("precision")), str(settings.get("kv_precision"))))
 
 
-def record(directory: Path, settings: Mapping[str, object], result: Fidelity) -> None:
+def record(directory: Path | None, settings: Mapping[str, object], result: Fidelity) -> None:
     book = _book()
     book.parent.mkdir(parents=True, exist_ok=True)
     with locked(book):
@@ -90,8 +93,9 @@ def record(directory: Path, settings: Mapping[str, object], result: Fidelity) ->
         part.replace(book)
 
 
-def _key(directory: Path, settings: Mapping[str, object]) -> str:
-    return f"{directory} {settings.get('precision')} kv={settings.get('kv_precision')} {platform.machine()}"
+def _key(directory: Path | None, settings: Mapping[str, object]) -> str:
+    where = directory or f"torch {settings.get('device')} {settings.get('fingerprint')}"
+    return f"{where} {settings.get('precision')} kv={settings.get('kv_precision')} {platform.machine()}"
 
 
 def _book() -> Path:

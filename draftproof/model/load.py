@@ -17,7 +17,7 @@ import openvino as ov
 from draftproof.model import fidelity
 from draftproof.model.base import ModelInfo, TargetModel
 from draftproof.model.checkpoint import ModelError
-from draftproof.model.directory import in_four_bits, prepare
+from draftproof.model.directory import TORCH, in_four_bits, prepare
 from draftproof.model.fetch import Progress, silent
 from draftproof.model.graph import PRECISIONS
 from draftproof.model.openvino import OpenVINOModel, OpenVINOOptions
@@ -25,7 +25,6 @@ from draftproof.model.paged import KV_PRECISIONS
 from draftproof.model.selftest import with_promise
 from draftproof.model.tokenizer import Tokenizer
 
-TORCH = "torch:"  # in front of a model's name: run it on PyTorch
 _MOST_ROWS = 512  # of a pass, where nothing else bounds them: more gain nothing and take memory
 
 
@@ -150,7 +149,8 @@ def _load_torch(name: str, options: ModelOptions, progress: Progress) -> Loaded:
         info = with_promise(model)
     if not info.bitwise:
         info = replace(info, max_rows=_MOST_ROWS)
-    stated = {"weights": precision, "context": info.context, "bitwise": info.bitwise}
+    known = fidelity.recorded(None, model.info.settings)
+    stated = {"weights": precision, "context": info.context, "bitwise": info.bitwise, "overlap with float32": known}
     model.info = replace(info, settings={**info.settings, **stated})
     return Loaded(model, tokenizer)
 

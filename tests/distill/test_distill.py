@@ -94,6 +94,20 @@ def test_the_head_drafts_and_keeps_the_text(target: str, made: Path) -> None:
     assert sum(s.accepted for o in drafted for s in o.steps) > 20
 
 
+def test_texts_may_come_from_pytorch(wish: Wish, target: str, made: Path, tmp_path: Path) -> None:
+    """Another draw of the same law's texts, with the same states: as good a head, and it serves either backend."""
+    pytest.importorskip("transformers")
+    distill(replace(wish, model=f"torch:{target}"), tmp_path)
+    logs = [(out / "work" / "training.jsonl").read_text().splitlines() for out in (made, tmp_path)]
+    ours, theirs = (json.loads(lines[-1])["alpha"] for lines in logs)
+    assert theirs == pytest.approx(ours, abs=0.1)
+    options = ModelOptions(precision="f32", kv_pages=64)
+    for model in (target, f"torch:{target}"):
+        engine = load(model, f"head:{tmp_path}", k=3, options=options, draft_options=options)
+        text = engine.generate([4, 5, 6], SamplingParams(max_tokens=40, seed=3, ignore_eos=True))[0]
+        assert sum(s.accepted for s in text.steps) > 5
+
+
 def test_other_wishes_need_another_folder(wish: Wish, made: Path) -> None:
     with pytest.raises(ModelError, match="was begun with other options"):
         distill(replace(wish, seed=9), made)
@@ -159,7 +173,7 @@ def test_the_command_trains_and_measures(
 def test_states_are_those_of_one_pass_over_the_text(target: str, tmp_path: Path) -> None:
     """What was recorded step by step in a batch, against a plain pass; rows moved by one are far off."""
     layers = (0, -1)
-    loaded = load_model(target, ModelOptions(hidden_layers=layers, bitwise=False, kv_pages=512, threads=1))
+    loaded = load_model(target, ModelOptions("f32", hidden_layers=layers, bitwise=False, kv_pages=512, threads=1))
     rounds = Rounds(loaded, tmp_path, seed=5, sizes=SMALL)
     rounds.make(0)
     from draftproof.types import Chunk

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from draftproof.cli.main import main
 from draftproof.draft.model import ModelProposer
 from draftproof.engine import Engine
 from draftproof.loading import load
@@ -64,6 +67,23 @@ def test_an_engine_loads_by_name(folders: dict[str, str]) -> None:
     assert "torch" in str(engine.settings["backend"])
     assert len(engine.generate([[5, 6]], SamplingParams(seed=1, max_tokens=5, ignore_eos=True))[0].tokens) == 5
     engine.audit()
+
+
+def test_fidelity_on_pytorch_is_its_own(
+    folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Measured for one backend, it says nothing of the other."""
+    pytest.importorskip("transformers")
+    monkeypatch.setenv("DRAFTPROOF_CACHE", str(tmp_path / "cache"))
+    name = folders["target"]
+    command = ["fidelity", "--model", f"torch:{name}", "--precisions", "f32,bf16", "--tokens", "64", "--json"]
+    assert main(command) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["bf16"]["overlap"] < found["f32"]["overlap"] == pytest.approx(1.0, abs=1e-4)
+    for precision in ("f32", "bf16"):
+        loaded = load_model(f"torch:{name}", replace(SMALL, precision=precision))
+        assert loaded.model.info.settings["overlap with float32"] == found[precision]["overlap"]
+    assert load_model(name, SMALL).model.info.settings["overlap with float32"] is None
 
 
 def test_gguf_and_hugging_face_files_give_the_same_model(tmp_path: Path) -> None:

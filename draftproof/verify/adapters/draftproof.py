@@ -22,8 +22,9 @@ from draftproof.draft.model import ModelProposer
 from draftproof.draft.ngram import NgramProposer
 from draftproof.engine import Engine
 from draftproof.model.base import TargetModel
+from draftproof.model.directory import TORCH
 from draftproof.model.fetch import silent
-from draftproof.model.load import TORCH, Loaded, ModelOptions, load_model
+from draftproof.model.load import Loaded, ModelOptions, load_model
 from draftproof.types import Chunk, Draft, Kind, Law, Output, RequestError, SamplingParams
 from draftproof.verify.contract import Ability, EngineError, Job, Params, RuleUnderTest, Sample, StepCount, World
 from draftproof.verify.toy import Pair, write_hf
