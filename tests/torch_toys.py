@@ -9,11 +9,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 VOCAB, CONTEXT, WINDOW = 61, 96, 7
 _SMALL = {
-    "vocab_size": VOCAB, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "vocab_size": VOCAB, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": CONTEXT, "pad_token_id": 0, "bos_token_id": 1,
     "eos_token_id": 2, "initializer_range": 0.3,
 }  # fmt: skip
-_GPT = {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": CONTEXT, "rotary_dim": 4, "n_inner": 48}
+_GPT = {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": CONTEXT, "rotary_dim": 4, "n_inner": 64}
 _SOFT = {"attn_logit_softcapping": 5.0, "final_logit_softcapping": 8.0, "query_pre_attn_scalar": 4}
 _ALTERNATE = {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"], "sliding_window": WINDOW}
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -27,7 +27,7 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "phi3": ("phi3", {}),
     "gpt-neox, parallel": ("gpt_neox", {"rotary_pct": 0.5}),
     "gpt2, learned positions": ("gpt2", _GPT),
-    "opt": ("opt", {"ffn_dim": 48, "word_embed_proj_dim": 32}),
+    "opt": ("opt", {"ffn_dim": 64, "word_embed_proj_dim": 32}),
     "gpt-oss, sinks and experts": ("gpt_oss", _ALTERNATE | {"num_local_experts": 4, "num_experts_per_tok": 2}),
     "mixtral": ("mixtral", {"num_local_experts": 4}),
     "cohere, scaled logits": ("cohere", {}),

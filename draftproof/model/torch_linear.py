@@ -1,8 +1,9 @@
 """Matrix products whose rows do not depend on how many there are, for float32 on a CPU.
 
 PyTorch's own product (MKL) takes other kernels for one to three rows, with other last bits. oneDNN's product over
-weights in its own layout gives every row the same bits at any number of rows. It is faster for two rows and more, and a
-little slower for one. It is what torch.compile turns layers into. Knows nothing of any model.
+weights in its own layout gives every row the same bits at any number of rows, but for one row of long products on CPUs
+with AVX-512, which it splits: such layers take two rows then. It is faster for two rows and more, and a little slower
+for one. It is what torch.compile turns layers into. Knows nothing of any model.
 """
 
 from __future__ import annotations
@@ -23,11 +24,18 @@ class PackedLinear(nn.Module):
         self.register_buffer("weight", weight.new_empty(0), persistent=False)
         self.bias = bias
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), _ROWS)
+        seen = torch.rand(2, self.in_features, generator=torch.Generator().manual_seed(0), dtype=weight.dtype)
+        self._pairs = not torch.equal(self._product(seen)[:1], self._product(seen[:1]))
 
     def forward(self, x: Tensor) -> Tensor:
         flat = x.reshape(-1, self.in_features)
-        out: Tensor = torch.ops.mkldnn._linear_pointwise(flat, self._packed, self.bias, "none", [], "")
+        alone = self._pairs and flat.shape[0] == 1
+        out = self._product(flat.expand(2, -1))[:1] if alone else self._product(flat)
         return out.view(*x.shape[:-1], self.out_features)
+
+    def _product(self, x: Tensor) -> Tensor:
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, "none", [], "")
+        return out
 
 
 def can_pack(like: Tensor) -> bool:
