@@ -6,8 +6,8 @@
   (G-test; together the rules fail once in a million honest runs; the TV that is seen with power 0.99 is told);
 - host: of a profiler's trace, the largest copy from the device to the host while rows of a vocabulary are judged: it
   must be smaller than one such row;
-- step: milliseconds of a step of a small pair by part, with and without --compile, and of the pass alone: what is left
-  is launches and the host.
+- step: milliseconds of a step of a small pair by part, and of the pass alone, launched kernel by kernel, with passes
+  recorded as CUDA graphs (the default), and with --compile: what is left is launches and the host.
 
 With --device cpu the script shows that it works; there are no copies to be seen there, and it says so.
 Usage: python benchmarks/gpu.py [--device cuda] [--compile]
@@ -19,6 +19,7 @@ import argparse
 import json
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -55,16 +56,19 @@ SMALL = TINY | {
 KINDS = ("llama", "qwen3", "gemma2", "phi3", "gpt_neox")
 
 
-def model(kind: str, args: argparse.Namespace, seed: int = 0, compiled: bool = False, **sizes: Any) -> TorchModel:
+HOW = TorchOptions(kv_pages=128, laws_here=True)
+
+
+def model(kind: str, args: argparse.Namespace, how: TorchOptions = HOW, seed: int = 0, **sizes: Any) -> TorchModel:
     torch.manual_seed(seed)
     config = AutoConfig.for_model(kind, **{**TINY, "vocab_size": VOCAB, **sizes})
-    options = TorchOptions(device=args.device, kv_pages=128, laws_here=True, compile=compiled)
+    options = replace(how, device=args.device)
     made = AutoModelForCausalLM.from_config(config).eval()
     return TorchModel(made, ModelInfo(kind, 0, CONTEXT, 0, 0), options)
 
 
-def engine(args: argparse.Namespace, compiled: bool = False, **sizes: Any) -> Engine:
-    target, draft = (model("llama", args, 0, compiled, **{**sizes, "num_hidden_layers": n}) for n in (3, 1))
+def engine(args: argparse.Namespace, how: TorchOptions = HOW, **sizes: Any) -> Engine:
+    target, draft = (model("llama", args, how, **{**sizes, "num_hidden_layers": n}) for n in (3, 1))
     return Engine(target, NoText(), ModelProposer(draft, VOCAB), k=3, max_running=64)
 
 
@@ -112,11 +116,13 @@ def copies(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def step(args: argparse.Namespace) -> dict[str, Any]:
-    return {"plain": _step(args, False)} | ({"compiled": _step(args, True)} if args.compile else {})
+    ways = {"launched": replace(HOW, graphs=False), "recorded": replace(HOW, graphs=True)}
+    ways |= {"compiled": replace(HOW, compile=True)} if args.compile else {}
+    return {name: _step(args, how) for name, how in ways.items()}
 
 
-def _step(args: argparse.Namespace, compiled: bool) -> dict[str, float]:
-    made = engine(args, compiled, **SMALL)
+def _step(args: argparse.Namespace, how: TorchOptions) -> dict[str, float]:
+    made = engine(args, how, **SMALL)
     params = SamplingParams(temperature=1, seed=1, max_tokens=64, ignore_eos=True)
     made.generate([[1, 2, 3]], params)
     traces = made.generate([[3, 2, 1]], params)[0].steps[4:]

@@ -17,9 +17,10 @@ from torch import Tensor
 
 from draftproof.model.base import ModelInfo
 from draftproof.model.checkpoint import ModelError
-from draftproof.model.torch_hooks import Decoder, missing_windows, odd_layers
+from draftproof.model.torch_graphs import Filled, Graphs, Out
+from draftproof.model.torch_hooks import Attend, Decoder, missing_windows, odd_layers
 from draftproof.model.torch_linear import can_pack, pack
-from draftproof.model.torch_pages import Batch, How, Pages, attend
+from draftproof.model.torch_pages import Batch, How, Pages, Planned, attend
 from draftproof.types import Chunk, Forward
 
 TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
@@ -32,7 +33,8 @@ _CHECKED = 24  # tokens
 class TorchOptions:
     """`together` computes chunks of about one length in one call, as on accelerators. `laws_here` hands logits out as
     tensors, so that laws are made and judged on the device; always so on CUDA. MPS has no float64 for that. `compile`
-    takes a minute at load, and then saves launches and passes over memory between products."""
+    takes a minute at load, and then saves launches and passes over memory between products. `graphs` records passes of
+    few rows (`torch_graphs.py`); None: on CUDA, unless `compile`."""
 
     device: str = "cpu"
     kv_bytes: int = 1 << 30
@@ -43,6 +45,7 @@ class TorchOptions:
     together: bool = False
     laws_here: bool = False
     compile: bool = False
+    graphs: bool | None = None
 
 
 class TorchModel:
@@ -67,27 +70,40 @@ class TorchModel:
         shape = {"vocab": seen.vocab, "page_size": options.page_size, "pages": pages, "trees": options.trees}
         settings = {**info.settings, **_settings(like, options), "kv_bytes": pages * page_bytes}
         self.info = replace(info, **shape, settings=settings)  # type: ignore[arg-type]
+        by_itself = self._device.type == "cuda" and not options.compile
+        graphs = by_itself if options.graphs is None else options.graphs
+        self._graphs = Graphs(self._filled, options.page_size, self._device) if graphs else None
         tokens = _random(min(_CHECKED, info.context, pages // 2 * options.page_size), seen.vocab)
         expected = self._decoder.unpaged(torch.tensor(tokens, device=self._device)).float().cpu()
         if options.compile:
             self._decoder.compile()
+            self._warm()
         elif can_pack(like):
             pack(model)
-        if options.compile:
-            self._warm()
         self._check(tokens, expected, _TOLERANCE[model.dtype])
 
     def forward(self, chunks: Sequence[Chunk]) -> Forward:
         """See TargetModel."""
-        batch = Batch(chunks, self.info.page_size, self._device, self._together)
-
-        def paged(layer: int, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
-            return attend(batch, self._pages.layers[layer], q, k, v, how)
-
-        logits, states = self._decoder.run(batch.tokens, batch.positions, batch.wanted, paged)
+        found = self._graphs.run(chunks) if self._graphs else None
+        logits, states = found or self._pass(chunks)
         hidden = _host(torch.stack(states, dim=1)) if states else None
         # a tensor stands for an array of NumPy, see arrays.py
         return Forward(logits.float() if self._laws_here else _host(logits), hidden)  # type: ignore[arg-type]
+
+    def _pass(self, chunks: Sequence[Chunk]) -> Out:
+        batch = Batch(chunks, self.info.page_size, self._device, self._together)
+        return self._decoder.run(batch.tokens, batch.positions, batch.wanted, self._paged(batch))
+
+    def _filled(self, batch: Filled) -> Out:
+        """All rows, since which are wanted differs from pass to pass."""
+        rows = batch.groups[0].rows.flatten()
+        return self._decoder.run(batch.tokens, batch.positions, rows, self._paged(batch))
+
+    def _paged(self, batch: Planned) -> Attend:
+        def paged(layer: int, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
+            return attend(batch, self._pages.layers[layer], q, k, v, how)
+
+        return paged
 
     @torch.inference_mode()
     def copy_pages(self, pairs: Sequence[tuple[int, int]]) -> None:
@@ -115,11 +131,12 @@ class TorchModel:
         tables, cut = (tuple(range(count)), tuple(range(count, 2 * count))), rows // 3
         wrong = [(t + 1) % self.info.vocab for t in tokens]
         got = []
-        for fed, start, end in ((tokens, 0, cut), (wrong, cut, 2 * cut), (tokens, cut, rows)):
+        parts = ((tokens, 0, cut), (wrong, cut, 2 * cut), (tokens, cut, 2 * cut), (tokens, 2 * cut, rows))
+        for fed, start, end in parts:
             part = tuple(fed[start:end])
             out = self.forward([Chunk(part, start, table, len(part)) for table in tables])
             got.append(torch.as_tensor(out.logits).cpu().view(2, len(part), -1))
-        ours = torch.cat([got[0], got[2]], dim=1)
+        ours = torch.cat([got[0], *got[2:]], dim=1)
         off = float((ours - expected).abs().mean() / expected.std().clamp(min=1e-12))
         if not off <= tolerance:
             raise ModelError(

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -144,11 +144,11 @@ class Batch:
             places, sees = (torch.stack(x).to(self._device) for x in zip(*each, strict=True))
         else:
             places = torch.arange(pages * size, device=self._device)[None]
-            sees = _before(places, self.positions[which])
+            sees = see_before(places, self.positions[which])
         return Group(which, slots, self.positions[which], places, sees, self._at(back), self._at(own))
 
 
-def _before(places: Tensor, positions: Tensor) -> Tensor:
+def see_before(places: Tensor, positions: Tensor) -> Tensor:
     """[B, R, L]: a row of a chain sees what lies at its position and before."""
     return places[:, None, :] <= positions[:, :, None]
 
@@ -172,7 +172,16 @@ def _sight(chunk: Chunk, rows: int, slots: int) -> tuple[Tensor, Tensor]:
 Mix = Callable[[Tensor, Tensor, Tensor, Tensor, How], Tensor]
 
 
-def attend(batch: Batch, store: tuple[Tensor, Tensor], q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
+class Planned(Protocol):
+    """What attention needs to know of a pass; see Batch."""
+
+    @property
+    def slots(self) -> Tensor | slice: ...
+    @property
+    def groups(self) -> Sequence[Group]: ...
+
+
+def attend(batch: Planned, store: tuple[Tensor, Tensor], q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
     """Write k and v of all rows, then let every row look. q, k, v: [rows, heads, width]. [rows, heads, width of v]."""
     for into, new in zip(store, (k, v), strict=True):
         into[batch.slots] = new
