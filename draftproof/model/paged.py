@@ -142,7 +142,7 @@ def compiled(model: ov.Model, options: PagedOptions) -> Any:
     hint = "bf16" if options.precision == "bf16" else "f32"
     settings: dict[str, object] = {
         "INFERENCE_PRECISION_HINT": hint,
-        "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,  # of activations, which the CPU plugin does with VNNI: not the model's numbers
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,  # of activations, with VNNI: other numbers than the model's
         "KV_CACHE_PRECISION": _KV_TYPES[options.kv_precision],
         "INFERENCE_NUM_THREADS": options.cores,
         "NUM_STREAMS": 1,

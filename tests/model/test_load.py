@@ -47,12 +47,14 @@ def test_settings_are_resolved_and_stated(tiny: str) -> None:
     assert model.info.eos_ids == tokenizer.eos_ids
 
 
-@pytest.fixture
-def no_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("draftproof.model.load.default_precision", lambda: "f32")
+@pytest.fixture(params=["f32", "bf16"])
+def otherwise(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What is run where no file decides: as on a CPU without bf16, and on one with it."""
+    monkeypatch.setattr("draftproof.model.load.default_precision", lambda: request.param)
+    return str(request.param)
 
 
-@pytest.mark.usefixtures("no_bf16")
+@pytest.mark.usefixtures("otherwise")
 def test_a_file_of_four_bits_is_run_as_it_is(tmp_path: Path) -> None:
     """A quarter of the bytes, and the same numbers."""
     path = tmp_path / "four.gguf"
@@ -63,18 +65,18 @@ def test_a_file_of_four_bits_is_run_as_it_is(tmp_path: Path) -> None:
     np.testing.assert_allclose(model.forward(chunk).logits, whole.forward(chunk).logits, atol=2e-4)
 
 
-@pytest.mark.usefixtures("no_bf16")
 @pytest.mark.parametrize("q8", [False, True])
-def test_other_files_are_not_cut_to_four_bits(tmp_path: Path, q8: bool) -> None:
+def test_other_files_are_not_cut_to_four_bits(tmp_path: Path, q8: bool, otherwise: str) -> None:
     path = tmp_path / "other.gguf"
     write_gguf(path, q8=q8)
-    assert precision_for(str(path)) == "f32"
+    assert precision_for(str(path)) == otherwise
     lossy = load_model(str(path), replace(SMALL, precision="int4")).model.info.settings
     assert lossy["lossless"] is False
 
 
-@pytest.mark.usefixtures("no_bf16")
-def test_planted_blocks_that_do_not_use_their_range_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_blocks_that_do_not_use_their_range_are_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, otherwise: str
+) -> None:
     """Codes of 3 to 11 in a block of Q4_1: its largest and smallest values are no codes of int4's."""
     quantize = gguf.quantize
 
@@ -88,7 +90,7 @@ def test_planted_blocks_that_do_not_use_their_range_are_seen(tmp_path: Path, mon
     monkeypatch.setattr("tiny_models.gguf.quantize", narrow)
     path = tmp_path / "narrow.gguf"
     write_gguf(path, q4=True)
-    assert precision_for(str(path)) == "f32"
+    assert precision_for(str(path)) == otherwise
 
 
 def test_an_openvino_directory_loads_like_its_source(tiny: str, cache: Path) -> None:
