@@ -68,10 +68,10 @@ class TorchModel:
         pages = max(options.kv_pages or options.kv_bytes // page_bytes, 2)  # two sequences are checked
         self._pages = Pages(seen.shapes, pages, options.page_size, like)
         shape = {"vocab": seen.vocab, "page_size": options.page_size, "pages": pages, "trees": options.trees}
-        settings = {**info.settings, **_settings(like, options), "kv_bytes": pages * page_bytes}
-        self.info = replace(info, **shape, settings=settings)  # type: ignore[arg-type]
         by_itself = self._device.type == "cuda" and not options.compile
         graphs = by_itself if options.graphs is None else options.graphs
+        stated = {**_settings(like, options), "graphs": graphs, "kv_bytes": pages * page_bytes}
+        self.info = replace(info, **shape, settings={**info.settings, **stated})  # type: ignore[arg-type]
         self._graphs = Graphs(self._filled, options.page_size, self._device) if graphs else None
         tokens = _random(min(_CHECKED, info.context, pages // 2 * options.page_size), seen.vocab)
         expected = self._decoder.unpaged(torch.tensor(tokens, device=self._device)).float().cpu()
