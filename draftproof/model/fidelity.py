@@ -64,7 +64,7 @@ def mass(model: TargetModel, tokens: Sequence[int], ids: NDArray[np.int64]) -> f
     return float(_softmax(all_logits(model, tuple(tokens[:room])))[:, ids].sum(axis=1).mean())
 
 
-# Overlaps of the default model, from LOG.md: (start of the file's fingerprint, precision, KV), 384 positions; bf16 on AMX.
+# Overlaps of the default model, from LOG.md: (start of the file's fingerprint, precision, KV), 384 positions.
 _MEASURED = {
     ("b179c9523d0e6a0f", "f32", "f32"): 1.0000,
     ("b179c9523d0e6a0f", "int4", "f32"): 1.0000,
